@@ -1,6 +1,7 @@
 # `make train`, `make test` (shapes, stubs, small programs), `make test-ci` (as CI: also whole programs),
-# both of what a change can affect and of the rest in turn, `make test-all`, `make accelerator`
-# (benchmark, short runs and tests on a GPU or TPU, as one record). Another Python:
+# both of what a change can affect and of the rest in turn, `make test-all`, `make suites` (environments
+# of other packages, each with its package alone; one of them: `make suites SUITE=playground`),
+# `make accelerator` (benchmark, short runs and tests on a GPU or TPU, as one record). Another Python:
 # `make test PYTHON=python3.12`.
 PYTHON ?= python3
 VENV ?= .venv
@@ -14,7 +15,7 @@ endif
 # What JAX is installed for by `make accelerator`: gpu or tpu.
 ACCELERATOR ?= $(if $(shell command -v nvidia-smi),gpu,tpu)
 
-.PHONY: train test test-ci test-all test-versions test-oldest test-newest accelerator lint docs clean
+.PHONY: train test test-ci test-all suites test-versions test-oldest test-newest accelerator lint docs clean
 
 train: $(VENV)/.installed
 	$(BIN)/jaxrl train ppo/cartpole --seeds 8
@@ -38,6 +39,9 @@ test-oldest test-newest:
 
 test-all: test-ci
 	$(BIN)/python -m pytest -m rest --dist load
+
+suites:
+	$(PYTHON) tests/suites.py $(SUITE) --folder $(VENV)-suites
 
 accelerator: $(VENV)/.installed-test
 	$(BIN)/python -m pip install --quiet --editable '.[$(ACCELERATOR)]'

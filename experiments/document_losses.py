@@ -1,5 +1,5 @@
 """Rewrite the indices of the functions in docs/losses.md and docs/parts.md from their docstrings,
-and docs/losses_by_name.md from jaxrl/losses/aliases.yaml.
+and docs/losses_by_name.md from jaxrl/core/aliases.yaml.
 
     python experiments/document_losses.py
 
@@ -11,23 +11,22 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+from itertools import groupby
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import yaml
-
 from jaxrl import diffusion, gradients, losses, solvers
 from jaxrl.algorithms import registry
+from jaxrl.core.aliases import aliases
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 LOSSES, PARTS = DOCS / "losses.md", DOCS / "parts.md"
 PAGES = {LOSSES: [losses], PARTS: [diffusion, gradients, solvers]}
 BY_NAME = DOCS / "losses_by_name.md"
-ALIASES = Path(losses.__file__).with_name("aliases.yaml")
 MARKER = "<!-- The rest is written by experiments/document_losses.py from the docstrings. -->\n"
 
-BY_NAME_HEAD = """<!-- Written by experiments/document_losses.py from jaxrl/losses/aliases.yaml. -->
+BY_NAME_HEAD = """<!-- Written by experiments/document_losses.py from jaxrl/core/aliases.yaml. -->
 
 # Losses by the name that people type
 
@@ -62,29 +61,39 @@ def table(module: ModuleType) -> str:
 
 
 def index(rooms: list[ModuleType]) -> str:
-    """A section for each folder, and in it for each of its files."""
-    sections, last = [], ""
-    for module in (module for room in rooms for module in modules(room)):
-        folder, _, name = module.__name__.rpartition(".")
-        alone = folder == losses.__name__  # a file of the losses that is in no folder
-        if folder != last and not alone:
-            package = importlib.import_module(folder)
-            sections.append(f"## {folder.rpartition('.')[2]}\n\n{(package.__doc__ or '').strip()}")
-        last = folder
-        path = module.__name__.replace(".", "/") + ".py"
-        level = "##" if alone else "###"
-        sections.append(f"{level} [{name}](../{path})\n\n{first_sentence(module.__doc__ or '')}.")
-        sections.append(table(module))
+    """Return a section for each folder, and for each file in none, with its tables folded."""
+    sections = []
+    for name, group in groupby((m for room in rooms for m in modules(room)), _heading):
+        members = list(group)
+        package = importlib.import_module(members[0].__name__.rpartition(".")[0])
+        if name == members[0].__name__.rpartition(".")[2]:
+            said = f"{first_sentence(members[0].__doc__ or '')}."
+        else:
+            said = (package.__doc__ or "").strip()
+        files = [_file(module) for module in members]
+        count = sum(text.count("\n| `") for text in files)
+        functions = f"{count} function{'s' if count > 1 else ''}"
+        folded = [f"<details><summary>{functions}</summary>", *files, "</details>"]
+        sections += [f"## {name}", said, *folded]
     return "\n\n".join(sections) + "\n"
+
+
+def _heading(module: ModuleType) -> str:
+    """Return the section of a file: its folder, or itself if it is in no folder of the losses."""
+    folder, _, name = module.__name__.rpartition(".")
+    return name if folder == losses.__name__ else folder.rpartition(".")[2]
+
+
+def _file(module: ModuleType) -> str:
+    """Return the heading and the table of a file."""
+    name, path = module.__name__.rpartition(".")[2], module.__name__.replace(".", "/") + ".py"
+    head = f"### [{name}](../{path})\n\n{first_sentence(module.__doc__ or '')}."
+    body = f'<div class="stacked" markdown="1">\n\n{table(module)}\n\n</div>'
+    return f"{head}\n\n{body}"
 
 
 def page_text(page: Path) -> str:
     return page.read_text().split(MARKER)[0] + MARKER + "\n" + index(PAGES[page])
-
-
-def aliases() -> dict[str, list[str] | str]:
-    """Name that people type -> names of what it is here, or a sentence that says it is not."""
-    return yaml.safe_load(ALIASES.read_text())
 
 
 def by_name() -> str:

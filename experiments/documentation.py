@@ -1,6 +1,5 @@
 """Make what the site holds beside the pages in docs/: hooks that mkdocs calls (mkdocs.yml).
 
-- A page of algorithms for each family, from docstrings, settings and configurations.
 - A page of each claim and of each family of claims, from declarations and records.
 - A page of reference for each module (for each folder of losses and environments).
 - The records of speed.
@@ -18,19 +17,19 @@ import json
 import posixpath
 import re
 import statistics
-import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from html import escape
 from pathlib import Path
 from typing import Any
 
 import griffe
-import yaml
 from mkdocs.structure.files import File, Files
 
+from experiments import document_algorithms
+from experiments.docstrings import as_markdown, fence, first_line
 from experiments.evidence import listing, run
 from experiments.evidence import pages as claim_pages
-from jaxrl.algorithms import describe, registry
-from jaxrl.algorithms.families import NAMES, heading
+from jaxrl.algorithms.families import NAMES
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "experiments" / "bench" / "results"
@@ -50,6 +49,9 @@ ELSEWHERE = {
 }
 ORIGIN = {page: file for file, page in INCLUDED.items()}
 BY_FOLDER = ("algorithms", "envs", "losses")  # rooms with folders: a page for each of these
+ALIAS = re.compile(r"^\| (?!name \|)([^|]+) \| (.*) \|$", re.MULTILINE)  # a row of losses by name
+ALIASES_FIRST = 5  # how much more a name of a loss counts in a search than text elsewhere
+DETAILED = tuple(f"algorithms/{name}.md" for name in document_algorithms.DETAILED)
 UNSEARCHED = "---\nsearch: {exclude: true}\n---\n\n"
 LARGEST = 100_000  # bytes of a file that is shown on a page rather than handed over
 # Perhaps with the name that is its text, as in [`gae`](...).
@@ -63,7 +65,7 @@ def on_config(config: Any) -> Any:
     """Adds the generated sections to the navigation."""
     after = next(i for i, entry in enumerate(config.nav) if "Losses" in entry) + 1
     config.nav[after:after] = [
-        {"Algorithms": ["algorithms/index.md", *algorithm_pages()]},
+        {"Algorithms": ["algorithms/index.md", *document_algorithms.navigation()]},
         {"Claims": ["claims.md", *claim_families(), "claims/failures.md"]},
     ]
     config.nav.append({"Reference": ["reference/index.md", *reference_nav()]})
@@ -73,7 +75,6 @@ def on_config(config: Any) -> Any:
 def on_files(files: Files, config: Any) -> Files:
     """Adds the generated pages, and the files that pages link to."""
     pages = {page: (ROOT / file).read_text() for file, page in INCLUDED.items()}
-    pages |= {"algorithms/index.md": algorithms_index()} | algorithm_pages()
     pages["speed/records.md"] = speed()
     pages |= {uri: text for uri, text in claims().items() if uri.endswith(".md")}
     for uri in claims().keys() - pages.keys():
@@ -102,10 +103,40 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     is Markdown too."""
     markdown = re.sub(r"^\s*<!--.*?-->\s*", "", markdown)  # the title has to come first
     if page.file.src_uri == "losses_by_name.md":
-        page.meta["search"] = {"boost": 5}
+        page.meta["search"] = {"boost": ALIASES_FIRST}
+        place = lambda row: f'| <span id="{slug(row[1])}"></span>{row[1]} | {row[2]} |'
+        markdown = ALIAS.sub(place, markdown)
+    if page.file.src_uri in DETAILED:  # "ppo" should find PPO before what is named after it
+        page.meta["search"] = {"boost": 3}
     if page.file.src_uri in ("losses.md", "parts.md"):
         markdown = index(markdown)
     return relink(markdown, page.file.src_uri).replace("<details>", '<details markdown="1">')
+
+
+def on_post_build(config: Any) -> None:
+    """Gives the search an entry for each name of a loss, which leads to its row.
+
+    Otherwise it would find "V-trace" on pages about anything called v.
+    """
+    file = Path(config.site_dir) / "search" / "search_index.json"
+    index = json.loads(file.read_text(encoding="utf-8"))
+    rows = ALIAS.findall((ROOT / "docs" / "losses_by_name.md").read_text(encoding="utf-8"))
+    index["docs"] += [
+        {
+            "location": f"losses_by_name.html#{slug(name)}",
+            "title": escape(name),
+            "text": escape(re.sub(r"\[`([^`]*)`\]\([^)]*\)", r"\1", here)),
+            "boost": ALIASES_FIRST,
+        }
+        for name, here in rows
+    ]
+    file.write_text(json.dumps(index, ensure_ascii=False), encoding="utf-8")
+
+
+def slug(name: str) -> str:
+    """Return the anchor of a name: "td-lambda" of "TD(lambda)", "a-plus" of "A++"."""
+    name = name.lower().replace("++", " plus")
+    return re.sub(r"\W+", "-", name).strip("-")
 
 
 def on_page_content(html: str, **_: Any) -> str:
@@ -159,10 +190,7 @@ def relink(text: str, uri: str) -> str:
             return found[0]
         there = site_uri(path)
         if name.startswith("agents."):
-            there, anchor = (
-                f"algorithms/{path.split('/')[2]}.md",
-                f"#{name.removeprefix('agents.')}",
-            )
+            there, anchor = f"algorithms/{name.removeprefix('agents.')}.md", ""
         elif path.startswith("jaxrl/") and path.endswith(".py"):
             last = name.rpartition(".")[2]
             defines = re.search(rf"^(def|class) {last}\b", (ROOT / path).read_text(), re.MULTILINE)
@@ -187,10 +215,6 @@ def index(text: str) -> str:
 def parts(text: str) -> list[str]:
     """Text, fenced code, text, ... in turn."""
     return re.split(r"(^```.*?^```$)", text, flags=re.MULTILINE | re.DOTALL)
-
-
-def fence(text: str, language: str) -> str:
-    return f"````{language}\n{text}\n````"
 
 
 # ------------------------------------------------------------------------------- reference
@@ -257,133 +281,12 @@ def module_docstring(path: Path) -> str:
     return ast.get_docstring(ast.parse(path.read_text())) or ""
 
 
-def first_line(text: str) -> str:
-    return " ".join(text.split("\n\n")[0].split())
-
-
 class AsMarkdown(griffe.Extension):
     """Docstrings of this package as Markdown."""
 
     def on_object(self, *, obj: Any, **_: Any) -> None:
         if obj.docstring:
             obj.docstring.value = as_markdown(obj.docstring.value)
-
-
-def as_markdown(docstring: str) -> str:
-    """A docstring as Markdown: sections in bold, what lists names as a list, formulas as code."""
-    docstring = re.sub(r"\]\[(?=[^`]*(?:`[^`]*`[^`]*)*$)", "]&#91;", docstring)  # no reference
-    return "\n\n".join(map(block, re.split(r"\n\s*\n|\n(?=[A-Z]\w+:(?: |$))", docstring)))
-
-
-SECTION = r"(Args|Returns|Raises|Gradients|Source|Example|Yields):(.*)"
-ENTRY = r"[`*\w][\w`*., ()\[\]/-]*(?::| ->|  )"
-
-
-def block(paragraph: str) -> str:
-    """One paragraph or section."""
-    if section := re.match(SECTION, paragraph, re.DOTALL):
-        title, text = section[1], textwrap.dedent(section[2].removeprefix(" ").lstrip("\n"))
-        if title in ("Args", "Raises"):
-            return f"**{title}**\n\n{list_entries(text)}"
-        return f"**{title}:** {text if title == 'Example' else ' '.join(text.split())}"
-    if paragraph.startswith(("    ", "- ", "|", "#", ">>>")):
-        return paragraph
-    lines = paragraph.splitlines()
-    entries = [line for line in lines if not line.startswith(" ")]
-    if len(lines) > 1 and all(re.match(ENTRY, line) for line in entries):
-        return list_entries(paragraph)
-    if re.search(r"[=+*/^<>|-]", paragraph) and not re.search(r"[.:;!?`]$", paragraph.strip()):
-        return fence(paragraph, "text")
-    return paragraph
-
-
-def list_entries(text: str) -> str:
-    """`name: meaning`, each of which may go on in lines that are further in, as a list."""
-    entries: list[str] = []
-    for line in text.splitlines():
-        if line.startswith(" ") and entries:
-            entries[-1] += f" {line.strip()}"
-        else:
-            entries.append(line.strip())
-    entries = [re.sub(r"^(\w+) {2,}", r"\1: ", entry) for entry in entries]
-    named = (re.sub(r"^([*\w][\w*, ]*?)(:| ->)", r"`\1`\2", entry) for entry in entries)
-    return "\n".join(f"- {entry}" for entry in named)
-
-
-# ------------------------------------------------------------------------------- algorithms
-
-
-def families() -> dict[str, list[str]]:
-    """Folder of `jaxrl/algorithms` -> the algorithms in it."""
-    found: dict[str, list[str]] = {}
-    for name, path in registry.built_in().items():
-        found.setdefault(path.split(".")[2], []).append(name)
-    return {name: found[name] for name in NAMES if name in found}
-
-
-def algorithm_pages() -> dict[str, str]:
-    """Page -> Markdown: the algorithms of a family."""
-    reached, claims = configurations(), tested_by()
-    return {
-        f"algorithms/{family}.md": "\n\n".join(
-            [f"# {heading(family)}"]
-            + [algorithm_section(name, reached.get(name, []), claims) for name in names]
-        )
-        for family, names in families().items()
-    }
-
-
-def algorithms_index() -> str:
-    head = (
-        "# Algorithms\n\nEvery algorithm that `--algorithm NAME` and `jaxrl.algorithms` know: its "
-        "paper, "
-        "its settings and what its configurations reached. Settings marked *swept* are arrays: a "
-        "sweep of them is one program. The end of a setting's name is enough everywhere."
-    )
-    sections = [head]
-    for family, names in families().items():
-        lines = [f"- [{n}]({family}.md#{n}): {first_line(describe.text(n))}" for n in names]
-        sections.append(f"## {heading(family)}\n\n" + "\n".join(lines))
-    return "\n\n".join(sections)
-
-
-def algorithm_section(name: str, reached: list[str], claims: dict[str, list[str]]) -> str:
-    """The section about one algorithm."""
-    config = registry.default_config(name)
-    path = registry.built_in()[name].partition(":")[0].replace(".", "/") + ".py"
-    found = [f"[{id}](../claims/{id}.md)" for id in claims.get(path, [])]
-    paragraphs = [
-        f"## {name}",
-        as_markdown(describe.text(name)),
-        f"Code: [{path}](../../{path})" + (f". Claims: {', '.join(found)}" if found else "") + ".",
-        "\n".join(reached) or "No configuration is recorded.",
-        "\n".join(f"- `{group}`: {text}" for group, text in describe.groups(config).items()),
-        settings_table(config),
-    ]
-    return "\n\n".join(filter(None, paragraphs))
-
-
-def settings_table(config: Any) -> str:
-    """Every setting, folded under their number."""
-    rows = describe.settings(config)
-    lines = [f"<details><summary>{len(rows)} settings</summary>", ""]
-    lines += ["| setting | default | range | swept | meaning |", "|---|---|---|---|---|"]
-    for x in rows:
-        cells = (f"`{x.name}`", x.default, x.range, "yes" if x.swept else "", x.meaning)
-        lines.append(f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |")
-    return "\n".join([*lines, "", "</details>"])
-
-
-def configurations() -> dict[str, list[str]]:
-    """Algorithm -> a line for each of its configurations: what it reached, as its comment says."""
-    found: dict[str, list[str]] = {}
-    for file in sorted((ROOT / "configs").rglob("*.yaml")):
-        text, name = file.read_text(), file.relative_to(ROOT).as_posix()
-        comment = re.match(r"(?:#.*\n)*", text)
-        said = " ".join(line.strip("# ") for line in comment[0].splitlines()) if comment else ""
-        algorithm = yaml.safe_load(text).get("algorithm", "ppo")
-        found.setdefault(algorithm, []).append(f"- [{name}](../../{name}): {said}")
-    return found
 
 
 # ------------------------------------------------------------------------------- claims
@@ -420,24 +323,6 @@ def claim_uri(path: str) -> str:
 def claim_families() -> list[str]:
     """Return the pages of families that have claims, in their order."""
     return [uri for name in NAMES if (uri := f"claims/{name}.md") in claims()]
-
-
-def tested_by() -> dict[str, list[str]]:
-    """Return the claims that import from each module, by its path."""
-    found: dict[str, list[str]] = {}
-    for claim in listing.discover(ROOT).values():
-        for name in imports_of(ast.parse(claim.path.read_text())):
-            found.setdefault(name.replace(".", "/") + ".py", []).append(claim.id)
-    return found
-
-
-def imports_of(tree: ast.AST) -> Iterable[str]:
-    """Modules that a file imports from, each once."""
-    found: list[str] = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            found += [node.module, *(f"{node.module}.{name.name}" for name in node.names)]
-    return dict.fromkeys(found)
 
 
 # ------------------------------------------------------------------------------- speed

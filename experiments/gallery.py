@@ -31,7 +31,7 @@ from jaxrl.envs.policies import expert_policy, random_policy
 from jaxrl.envs.wrappers import expert_channel
 from jaxrl.evaluation.evaluate import evaluate
 from jaxrl.evaluation.render import join_pictures, side_by_side, write_png
-from jaxrl.evaluation.statistics import mean_interval, rate_interval
+from jaxrl.evaluation.statistics import rate_interval, score_interval
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "environments.md"
@@ -146,7 +146,7 @@ def returns(env: Environment, policy: Policy, episodes: int) -> list[float]:
     total = total if total.ndim == 1 else total[:, 0]  # the first player's
     success = played.metrics.get("success")
     rate = success is not None and np.all((total >= 0) & (total <= np.asarray(success)))
-    interval = (rate_interval if rate else mean_interval)(total)
+    interval = (rate_interval if rate else score_interval)(total)
     return [float(f"{x:.3g}") for x in (interval.estimate, interval.low, interval.high)]
 
 

@@ -22,7 +22,8 @@ if platform.machine() in ("x86_64", "AMD64"):
     # At level 0 and without the emitters, XLA of jax 0.10.2 computes NaN for some exponentials with
     # AVX (gradient descent on `sac_actor` in tests/losses/values/test_actor_critics.py shows it).
     FLAGS += " --xla_cpu_max_isa=SSE4_2"
-os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}".strip()
+# The last of two equal flags counts: those of the environment prevail (tests/suites.py has some).
+os.environ["XLA_FLAGS"] = f"{FLAGS} {os.environ.get('XLA_FLAGS', '')}".strip()
 
 import hypothesis  # noqa: E402
 import jax  # noqa: E402

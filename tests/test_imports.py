@@ -11,7 +11,8 @@ import pytest
 
 PACKAGE = pathlib.Path(importlib.util.find_spec("jaxrl").submodule_search_locations[0])
 
-# Rooms of jaxrl that each room may import besides itself. `core.types` is a file of core.
+# Rooms of jaxrl that each room may import besides itself. `core.types` and `core.checks` are
+# files of core.
 PARTS = {"losses", "diffusion", "gradients", "solvers"}
 LOW = {"core", "networks", "envs", "tasks", "sources", "kit"} | PARTS
 BELOW_RUNTIME = LOW | {"exact", "evaluation", "datasets", "algorithms"}
@@ -19,7 +20,7 @@ ALLOWED = {
     "core": set(),
     "diffusion": {"core.types"},
     "gradients": {"core.types"},
-    "losses": {"core.types", "diffusion", "gradients"},
+    "losses": {"core.aliases", "core.checks", "core.types", "diffusion", "gradients"},
     "solvers": {"core.types", "losses.divergences", "losses.games", "losses.reductions"},
     "networks": {"core"} | PARTS,
     "envs": {"core"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import shlex
@@ -14,13 +15,20 @@ import pytest
 import yaml
 
 import jaxrl
-from experiments import document_losses, document_papers, gallery
+from experiments import (
+    document_algorithms,
+    document_losses,
+    document_papers,
+    flatten,
+    gallery,
+)
 from experiments.bench import report
 from experiments.evidence import records, run
 from experiments.evidence.listing import discover
 from jaxrl import commands as commands_of_jaxrl
 from jaxrl import envs, losses
 from jaxrl.algorithms import registry
+from jaxrl.commands import command_line
 from jaxrl.runtime import configuration
 from jaxrl.runtime.members import seed_members
 
@@ -92,6 +100,44 @@ def test_the_pages_of_claims_are_those_of_the_records(tmp_path):
 def test_the_page_of_papers_says_what_is_here():
     """`python experiments/document_papers.py` writes it."""
     assert document_papers.PAGE.read_text() == document_papers.page()
+
+
+def test_the_pages_of_algorithms_say_what_the_code_says():
+    """`python experiments/document_algorithms.py` writes them."""
+    made = document_algorithms.pages()
+    assert set(document_algorithms.FOLDER.glob("*.md")) == set(made)
+    old = [path.name for path, text in made.items() if path.read_text(encoding="utf-8") != text]
+    assert old == [], "run experiments/document_algorithms.py"
+
+
+def test_every_algorithm_is_in_the_index_of_algorithms():
+    text = (document_algorithms.FOLDER / "index.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^- \[(\w+)\]", text, re.MULTILINE)) == set(registry.names())
+
+
+def test_the_details_are_about_the_detailed_algorithms_and_name_code_that_exists():
+    files = {path.stem: path for path in document_algorithms.DETAILS.glob("*.md")}
+    assert set(files) == set(document_algorithms.DETAILED)
+    for path in files.values():
+        for name, target in re.findall(r"\[`(\w+)`\]\(([^)]+)\)", path.read_text(encoding="utf-8")):
+            code = (path.parent / target).read_text(encoding="utf-8")
+            assert re.search(rf"^(def|class) {name}\b", code, re.MULTILINE), (path.name, name)
+
+
+@pytest.mark.parametrize("name", document_algorithms.DETAILED)
+def test_a_flattened_update_is_python_with_every_loss_that_is_called(name):
+    text = flatten.text(name)
+    tree = ast.parse(text)
+    defined = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+    assert defined[0] == "update"
+    called = re.findall(r"\blosses_?\.(\w+)\(", text)
+    assert called and set(called) <= set(defined)
+
+
+def test_a_listing_tells_by_which_name_a_function_is_called():
+    text = flatten.text("sac")
+    assert "# called sample elsewhere in this listing\ndef sample_policy(" in text
+    assert '    """Half the squared distance to a target."""' in text  # the first paragraph alone
 
 
 def test_every_algorithm_is_in_the_readme():
@@ -212,6 +258,16 @@ def test_command_lines_are_understood(page, command, project, strangers, monkeyp
     else:  # other scripts have parsers of their own: the options must at least be theirs
         text = (ROOT / script).read_text()
         assert all(f'"{word}"' in text for word in argv if word.startswith("--"))
+
+
+@pytest.mark.parametrize(
+    "command", [line for page, line in commands() if page == "docs/tutorials/devices.md"]
+)
+def test_commands_for_several_devices_make_enough_updates_to_learn(command):
+    _, script, *argv = shlex.split(command)
+    config = command_line.experiment(argv, "")
+    rollouts = config.agent.rollouts
+    assert script == "train" and config.steps / (rollouts.num_envs * rollouts.num_steps) > 100
 
 
 def test_there_are_command_lines_to_test():

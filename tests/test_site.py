@@ -17,8 +17,9 @@ import pytest
 pytest.importorskip("mkdocs")
 pytest.importorskip("mkdocstrings")
 
-from experiments import documentation
+from experiments import document_losses, documentation
 from experiments.evidence import findings, listing, run
+from jaxrl.algorithms import registry
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -73,7 +74,7 @@ Example: `f(x)`"""
         (
             "a.md",
             "[`agents.iqn`](../jaxrl/algorithms/value/iqn.py)",
-            "[`agents.iqn`](algorithms/value.md#iqn)",
+            "[`agents.iqn`](algorithms/iqn.md)",
         ),
         ("a.md", "[a](https://example.org/x.md)", "[a](https://example.org/x.md)"),
         ("a.md", "```\n[a](../CLAIMS.md)\n```", "```\n[a](../CLAIMS.md)\n```"),
@@ -172,10 +173,26 @@ def test_every_public_name_is_in_the_reference(site):
 
 
 @pytest.mark.slow
+def test_every_algorithm_has_its_page_in_the_site(site):
+    for name in registry.names():
+        page = (site / "algorithms" / f"{name}.html").read_text()
+        assert f">{name}<" in page and 'id="settings"' in page, name
+    assert not list((site / "algorithms" / "details").glob("*"))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["UPGO", "SAC", "CISPO", "SimPO", "V-trace", "TD(lambda)"])
 def test_the_search_finds_what_people_type(site, name):
     docs = json.loads((site / "search" / "search_index.json").read_text())["docs"]
-    found = [
-        x for x in docs if x["location"].startswith("losses_by_name.html") and name in x["text"]
+    (found,) = [
+        x for x in docs if x["title"] == name and x["location"].startswith("losses_by_name")
     ]
-    assert found
+    page, _, anchor = found["location"].partition("#")
+    assert found["text"] and f'<span id="{anchor}"></span>{name}' in (site / page).read_text()
+
+
+def test_every_name_of_a_loss_has_an_anchor_of_its_own():
+    rows = documentation.ALIAS.findall(document_losses.by_name())
+    assert [name for name, _ in rows][:1] != ["name"]
+    assert {name for name, _ in rows} == set(document_losses.aliases())
+    assert len({documentation.slug(name) for name, _ in rows}) == len(rows)

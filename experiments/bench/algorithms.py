@@ -271,8 +271,8 @@ def print_report(records: list[report.Record]) -> None:
     print("Learning: mean return of complete episodes of the greedy policy (of PPO: the sampling")
     print(f"one), mean over {EPISODES} episodes; median (min-max) over seeds.\n")
     print(report.curve(records, "algorithm") + "\n")
-    print("Means over seeds [95 % of Student's t], and how probably a seed of ours is above one of")
-    print(f"{peer.REJAX.name} [95 % bootstrap].\n")
+    print("Means over seeds [95 % of Student's t within the range of the seeds], and how probably")
+    print(f"a seed of ours is above one of {peer.REJAX.name} [95 % bootstrap].\n")
     print(report.learning(records, "algorithm") + "\n")
     failures = [line(r) for r in records if report.has_failed(r)]
     print("\n".join([*failures, report.target_table(targets(records))]))

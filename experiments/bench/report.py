@@ -206,7 +206,7 @@ def learning(records: Sequence[Record], by: str) -> str:
             )
             cells = [
                 f"{number(x.estimate)} [{number(x.low)}, {number(x.high)}]"
-                for x in (*map(intervals.mean_interval, (ours, theirs)), above)
+                for x in (*map(intervals.score_interval, (ours, theirs)), above)
             ]
             rows.append([str(name), label, *cells])
     return table([by, "", OURS, PEER, f"P({OURS} > {PEER})"], rows) if rows else "No pairs."

@@ -20,7 +20,7 @@ from experiments.evidence.scale import Scale
 from experiments.evidence.words import number
 from jaxrl.algorithms import families
 from jaxrl.core.errors import UserError
-from jaxrl.evaluation.statistics import mean_interval
+from jaxrl.evaluation.statistics import score_interval
 
 Record = Mapping[str, Any]
 VERDICTS = ("holds", "does not hold", "inconclusive", "untestable", "not run")
@@ -247,7 +247,7 @@ def metrics(record: Record, label: str) -> list[str]:
 def means(claim: Findings) -> list[tuple[str, str, dict[str, str]]]:
     """Return the means of the sides on the reported seeds: (metric, environment, {side: mean}).
 
-    Each mean with its 95 % interval, and where it lies on the scale, if one is known.
+    Each mean with its `score_interval`, and where it lies on the scale, if one is known.
     """
     record, found = claim.latest, []
     if not record or claim.is_exact:
@@ -260,7 +260,7 @@ def means(claim: Findings) -> list[tuple[str, str, dict[str, str]]]:
                 values = [x for x in of.get(metric, ()) if x is not None]
                 if not values:
                     continue
-                mean, low, high = mean_interval(values)
+                mean, low, high = score_interval(values)
                 row[side] = f"{number(mean)} [{number(low)}, {number(high)}]"
                 if known and metric in scale.RETURNS:
                     row[side] += f" ({100 * known.position(mean):.0f} %)"

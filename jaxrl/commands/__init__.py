@@ -17,7 +17,7 @@ COMMANDS = {
     "suite": "train the algorithms of a suite in its environments: jaxrl suite minatar --plan",
     "report": "compare runs on one HTML page: jaxrl report runs/*",
     "list": "list envs, algorithms, configs, losses, suites, claims or papers: jaxrl list envs",
-    "show": "describe an environment or an algorithm, with all settings: jaxrl show cartpole",
+    "show": "describe an environment, algorithm, loss, ... in full: jaxrl show cartpole",
     "check": "check that an environment keeps the rules: jaxrl check my_package.environments:maze",
 }
 

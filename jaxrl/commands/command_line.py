@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import jax
 
+from jaxrl.algorithms import registry as algorithms
 from jaxrl.core import plugins, settings
 from jaxrl.core.errors import UserError, unknown
 from jaxrl.runtime import configuration
@@ -80,8 +81,7 @@ def experiment(argv: Sequence[str], description: str) -> Experiment:
         UserError: for anything that is not understood.
     """
     files, options = split_words(argv, option_types(Experiment), configuration.is_configuration)
-    if len(files) > 1:
-        raise UserError(f"Give one configuration file, not {', '.join(files)}.")
+    files, options = _name_algorithm(files, options)
     data = configuration.read(files[0]) if files else {}
     base = None
     for name in ("resume", "fork"):
@@ -100,6 +100,47 @@ def experiment(argv: Sequence[str], description: str) -> Experiment:
     if "help" in options or "h" in options:
         show_help(base, description)
     return configuration.experiment(nest(options, base), base)
+
+
+def _name_algorithm(
+    words: list[str], options: dict[str, list[str]]
+) -> tuple[list[str], dict[str, list[str]]]:
+    """Return the configuration files among the positional arguments, at most one, and the options.
+
+    The name of an algorithm (`jaxrl train ppo --env catch`) is an option that is written without
+    its name. Raises `UserError` for words that name no configuration, with the command that was
+    meant.
+    """
+    from jaxrl import envs
+
+    if not words or (len(words) == 1 and configuration.is_configuration(words[0])):
+        return words, options
+    first, *rest = words
+    algorithm, _, env = first.partition("/")
+    is_path = ":" in first and "/" not in first
+    if len(words) == 2 and algorithm == first and rest[0] in envs.names():
+        raise UserError(f"Name the environment by --env: jaxrl train {first} --env {rest[0]}.")
+    if rest:
+        raise UserError(f"Give one configuration file, not {', '.join(words)}.")
+    if first in envs.names():
+        raise UserError(
+            f"'{first}' is an environment; name an algorithm too: jaxrl train ppo --env {first}."
+        )
+    if first not in algorithms.names() and not is_path:
+        if algorithm in algorithms.names() and env in envs.names():
+            raise UserError(
+                f"There is no configuration '{first}'; with the algorithm's defaults: "
+                f"jaxrl train {algorithm} --env {env}."
+            )
+        shipped = configuration.shipped_files()
+        raise unknown("configuration or algorithm", first, [*shipped, *algorithms.names()])
+    if "algorithm" in options:
+        raise UserError(f"The algorithm is given twice: {first}, and with --algorithm.")
+    if not options.keys() & {"env", "resume", "fork", "help", "h"}:
+        found = [name for name in configuration.shipped_files() if name.startswith(f"{first}/")]
+        ways = [f"jaxrl train {name}" for name in found] + [f"jaxrl train {first} --env ENV"]
+        raise UserError(f"Say in which environment '{first}' is trained: {', or '.join(ways)}.")
+    return [], {"algorithm": [first], **options}
 
 
 def positionals_and_options(

@@ -218,16 +218,20 @@ def _summary(measured: Measured) -> Results:
             runs = values.mean(1) if len(values) > 1 else values[0]
             mean, low, high = metric_interval(name, runs)
             interval = [low, high] if np.isfinite(low) else None  # unknown for a single number
-            results[mode][name] = {"mean": mean, "interval": interval, "seeds": len(values)}
+            counts = {"seeds": len(values), "runs": len(runs)}
+            results[mode][name] = {"mean": mean, "interval": interval} | counts
     return results
 
 
 def _print_results(results: Results, labels: dict[str, str]) -> None:
+    from jaxrl.evaluation.statistics import confidence_text
+
     width = max(12, *map(len, labels.values()))
     for mode, metrics in results.items():
         for name, value in metrics.items():
             line = f"{mode:>10} {labels.get(name, name):<{width}} {value['mean']:10.4g}"
             if value["interval"]:
                 low, high = value["interval"]
-                line += f"   95 % interval {low:.4g} to {high:.4g}"
+                confidence = confidence_text(value["runs"], name)
+                line += f"   {confidence} interval {low:.4g} to {high:.4g}"
             print(line)

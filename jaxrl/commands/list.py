@@ -70,14 +70,13 @@ def configs() -> Iterable[Line]:
 def losses() -> Iterable[Line]:
     """List the losses, also by other names that people type, such as SimPO."""
     from jaxrl import losses as room
-    from jaxrl.runtime import configuration
+    from jaxrl.core.aliases import aliases
 
     for name in sorted(dir(room)):
         value = getattr(room, name)
         if inspect.isfunction(value) and not name.startswith("_"):
             yield name, _first_sentence(inspect.getdoc(value) or "")
-    known = configuration.load(Path(room.__file__).with_name("aliases.yaml"))
-    for name, here in known.items():
+    for name, here in aliases().items():
         yield name, here if isinstance(here, str) else f"see {', '.join(here)}"
 
 

@@ -1,36 +1,121 @@
-"""Describe an environment, an algorithm or a wrapper, with its settings: `jaxrl show cartpole`."""
+"""Describe an environment, an algorithm, a wrapper, a loss or a configuration:
+`jaxrl show cartpole`."""
 
 from __future__ import annotations
 
+import ast
 import inspect
+import itertools
 import json
 import shutil
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
+import jaxrl
+from jaxrl.core.aliases import aliases
 from jaxrl.core.errors import UserError, unknown
 
 
 def main(argv: Sequence[str]) -> int:
-    usage = "jaxrl show ENV_OR_ALGORITHM_OR_WRAPPER"
+    usage = "jaxrl show NAME (an environment, algorithm, wrapper, loss or configuration)"
     if {"-h", "--help"} & set(argv):
         print(usage)
         return 0
     if len(argv) != 1:
         raise UserError(f"Give one name, not {len(argv)}; usage: {usage}.")
     (name,) = argv
+    print("\n".join(_describe(name)))
+    return 0
+
+
+def _describe(name: str) -> Iterator[str]:
+    """Return the lines that describe whatever is called `name`. Raises `UserError`."""
     from jaxrl import envs
     from jaxrl.algorithms import registry
     from jaxrl.envs.wrappers import registry as wrappers
+    from jaxrl.runtime import configuration
 
-    known = [*envs.names(), *registry.names(), *wrappers.names()]
-    if name not in known and not any(mark in name for mark in ":/"):
-        raise unknown("environment, algorithm or wrapper", name, known)
-    kinds = ((algorithm, registry.names()), (wrapper, wrappers.names()))
-    describe = next((lines for lines, names in kinds if name in names), environment)
-    lines = describe(name)
-    print("\n".join(lines))
-    return 0
+    known = {
+        algorithm: registry.names(),
+        wrapper: wrappers.names(),
+        environment: envs.names(),
+        loss: losses(),
+    }
+    for lines, names in known.items():
+        if name in names:
+            return lines(name)
+    if configuration.is_configuration(name):
+        return config(name)
+    if found := {x.casefold(): x for x in aliases()}.get(name.casefold()):
+        return alias(found)
+    if ":" in name and "/" not in name:
+        return algorithm(name) if _is_algorithm(name) else environment(name)
+    if "/" in name:
+        if name.partition("/")[0] in registry.names():
+            raise unknown("configuration", name, configuration.shipped_files())
+        return environment(name)  # of another package
+    every = [*itertools.chain(*known.values()), *aliases()]
+    raise unknown("environment, algorithm, wrapper or loss", name, every)
+
+
+def _is_algorithm(path: str) -> bool:
+    """Return whether `module:attribute` is an algorithm, not an environment."""
+    from jaxrl.core import plugins
+    from jaxrl.core.types import Algorithm
+    from jaxrl.kit import AlgorithmBuilder, DirectBuilder
+
+    kinds = (AlgorithmBuilder, DirectBuilder)
+    value = plugins.find("environment or algorithm", path, {}, lambda x: isinstance(x, kinds))
+    return isinstance(value, kinds) or plugins.type_hints(value).get("return") is Algorithm
+
+
+def losses() -> dict[str, Callable[..., Any]]:
+    """Return the functions of `jaxrl.losses` by name."""
+    from jaxrl import losses as room
+
+    public = {name: value for name, value in vars(room).items() if not name.startswith("_")}
+    return {name: value for name, value in public.items() if inspect.isfunction(value)}
+
+
+def loss(name: str) -> Iterator[str]:
+    """Describe a loss by its signature, docstring and source."""
+    function = inspect.unwrap(losses()[name])
+    signature = str(inspect.signature(function)).replace("'", "")  # annotations are strings
+    yield f"jaxrl.losses.{name}{signature}\n"
+    yield f"{inspect.getdoc(function)}\n"
+    file = Path(inspect.getfile(function)).relative_to(Path(jaxrl.__file__).parents[1])
+    lines, first = inspect.getsourcelines(function)
+    yield f"Source, {file.as_posix()}, line {first}:\n"
+    (tree,) = ast.parse(textwrap.dedent("".join(lines))).body
+    assert isinstance(tree, ast.FunctionDef)
+    body = tree.body[1].lineno - 1 if ast.get_docstring(tree) and len(tree.body) > 1 else 0
+    yield "".join(lines[body:]).rstrip()
+
+
+def alias(name: str) -> Iterator[str]:
+    """Describe whatever is meant by a name that people type, such as SimPO."""
+    here = aliases()[name]
+    if isinstance(here, str):
+        yield f"{name}: {here}"
+        return
+    algorithms = [
+        f"; jaxrl show {x[7:]} describes the algorithm" for x in here if x[:7] == "agents."
+    ]
+    others = [x for x in here if not x.startswith("agents.")]
+    yield f"{name} is here as {', '.join(others) or 'an algorithm'}{''.join(algorithms)}.\n"
+    for function in (x for x in here if x in losses()):
+        yield from (*loss(function), "")
+
+
+def config(name: str) -> Iterator[str]:
+    """Describe a configuration by its file and the command that trains it."""
+    from jaxrl.runtime import configuration
+
+    yield configuration.find(name).read_text(encoding="utf-8")
+    yield f"Train with it: jaxrl train {name}"
+    yield f"All settings: jaxrl train {name} --help"
 
 
 def environment(name: str) -> Iterator[str]:

@@ -16,8 +16,11 @@ HELP = """Train a grid of settings: jaxrl sweep [CONFIG] --vary NAME=V1,V2,... [
 --vary agent.NAME=V1,V2,... or env-params.NAME=...: train all combinations, with all seeds.
 Values are separated by commas. Lists are separated by slashes, and their entries by commas:
 agent.hidden=64,64/32,32. Hyperparameters are vmapped; any other choice is a program of its own.
---samples N: draw N points, with --seed, where a setting has a range such as
-'agent.learning-rate=log(1e-5,1e-2)' or 'agent.discount=uniform(0.9,0.999)'; from a list of values
+A range with a number of values is a list: 'agent.learning-rate=range(1e-4,1e-2,5)' has a constant
+factor between them, since a learning rate is declared as log-scaled; other settings have equal
+differences. log(...) and uniform(...) choose regardless of the setting.
+--samples N: draw N points, with --seed, where a setting has a range without a number, such as
+'agent.learning-rate=range(1e-5,1e-2)' or 'agent.discount=uniform(0.9,0.999)'; from a list of values
 one is drawn.
 --halving ETA: successive halving; after steps/ETA^k only the best 1/ETA of the points continue.
 --pbt STEPS: population based training; the members exchange states every STEPS steps.

@@ -10,6 +10,11 @@ NEAR = 0.75  # least ratio of `difflib` for a near name: one letter in four diff
 
 # Names that other libraries give to the settings here.
 SYNONYMS = {
+    "algo": "algorithm",
+    "alg": "algorithm",
+    "environment": "env",
+    "env_id": "env",
+    "env_name": "env",
     "lr": "learning_rate",
     "gamma": "discount",
     "lambda": "gae_lambda",

@@ -50,6 +50,9 @@ class Range:
     """The names that a text may be."""
     least_length: int = 0
     """The least number of entries of a list."""
+    log: bool = False
+    """True if values differ by factors, as learning rates do: a sweep over a range of them is
+    spaced geometrically."""
 
 
 def hyper(
@@ -59,9 +62,11 @@ def hyper(
     high: float | None = None,
     above: float | None = None,
     below: float | None = None,
+    log: bool = False,
 ) -> Any:
-    """Declare a Config field that becomes an array in the state, with bounds as in `Range`."""
-    within = Range(low, high, above, below)
+    """Declare a Config field that becomes an array in the state, with bounds and scale as in
+    `Range`."""
+    within = Range(low, high, above, below, log=log)
     return dataclasses.field(default=default, metadata={"hyper": True, "range": within})
 
 
@@ -202,6 +207,12 @@ def hypers(config: Any) -> dict[str, np.ndarray]:
         for name, field, value in settings.walk(config)
         if field.metadata.get("hyper")
     }
+
+
+def log_scaled(config: Any) -> set[str]:
+    """Return the dotted names of the settings of a Config and its groups whose `Range` is `log`."""
+    ranges = ((name, field.metadata.get("range")) for name, field, _ in settings.walk(config))
+    return {name for name, within in ranges if within and within.log}
 
 
 def _names(config: Any) -> list[str]:

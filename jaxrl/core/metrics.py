@@ -99,7 +99,9 @@ class First:
         return First(jnp.full_like(self.step, NEVER))
 
     def value(self) -> Array:
-        return self.step
+        """Return the step as a float, NaN if it did not happen."""
+        xp: Any = np if isinstance(self.step, (np.ndarray, np.generic)) else jnp
+        return xp.where(self.step == NEVER, xp.nan, xp.asarray(self.step, xp.float32))
 
 
 Metric = Mean | Sum | Minimum | Maximum | First

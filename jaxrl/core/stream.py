@@ -43,6 +43,8 @@ class Streams:
     """Sum of the rewards of the episode so far, shaped as the reward."""
     episode_length: Array
     """Steps of the episode so far: int32."""
+    true_return: Array | None = None
+    """Sum of the episode's true rewards so far, where the environment has that channel."""
 
 
 @struct
@@ -67,6 +69,7 @@ class Endings:
     episode_return: Array
     episode_length: Array
     metrics: dict[str, Array]
+    true_return: Array | None = None
 
 
 @struct
@@ -120,6 +123,7 @@ def start(
         ids,
         jnp.zeros_like(timestep.reward),
         jnp.zeros(n, jnp.int32),
+        None if timestep.true_reward is None else jnp.zeros_like(timestep.true_reward),
     )
 
 
@@ -167,7 +171,11 @@ def advance(
     done = next_timestep.done
     episode_return = streams.episode_return + next_timestep.reward
     episode_length = streams.episode_length + 1
-    endings = Endings(done, episode_return, episode_length, next_timestep.metrics or {})
+    true_return = streams.true_return
+    if true_return is not None:
+        true_return = true_return + next_timestep.true_reward
+    metrics = next_timestep.metrics or {}
+    endings = Endings(done, episode_return, episode_length, metrics, true_return)
     if pool is None:
         new = new_episodes(env, tasks, task_state, keys[2:], n)
     else:
@@ -187,16 +195,20 @@ def advance(
         trees.where(done, new[0], streams.task),
         trees.where(done, jnp.zeros_like(episode_return), episode_return),
         jnp.where(done, 0, episode_length),
+        jax.tree.map(lambda x: trees.where(done, jnp.zeros_like(x), x), true_return),
     )
     return streams, pool, transition, endings
 
 
 def statistics(endings: Endings) -> dict[str, Any]:
     """Summarize the episodes that ended in a window [T, B]: the means of `episode_return` (with N
-    agents `episode_return_0`, ...) and `episode_length`, the number of `episodes`, and the means of
-    the environment's `TimeStep.metrics` at the end of an episode."""
+    agents `episode_return_0`, ...) and `episode_length`, the number of `episodes`, the mean
+    `true_return` where the environment has true rewards, and the means of its `TimeStep.metrics` at
+    the end of an episode."""
     mean = lambda values: m.mean(values, endings.done, axis=(0, 1))
     returns = m.by_agent("episode_return", endings.episode_return, batch=2)
+    if endings.true_return is not None:
+        returns |= m.by_agent("true_return", endings.true_return, batch=2)
     return {
         **{name: mean(value) for name, value in returns.items()},
         "episode_length": mean(endings.episode_length),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+import operator
+from typing import Any, SupportsIndex
 
 import jax
 import jax.numpy as jnp
@@ -48,14 +49,22 @@ def advance(algorithm: Algorithm, run: Run) -> tuple[Run, dict[str, Any]]:
     return Run(state, run.key, step), metrics
 
 
-def train(algorithm: Algorithm, run: Run, num_steps: int) -> tuple[Run, dict[str, Any]]:
+def train(algorithm: Algorithm, run: Run, num_steps: SupportsIndex) -> tuple[Run, dict[str, Any]]:
     """Take `num_steps` steps in one scan, with their metrics folded into one row. That is
     `num_steps * algorithm.env_steps` environment steps.
 
-    The function is pure: jit it (`static_argnums=(0, 2)`), vmap it over runs, differentiate it (as
-    far as its losses stop no gradients), or put it into another scan.
-    """
+    Compiled once for each algorithm, number of steps and shape of the run, also across calls from
+    Python. `run` is not donated: it may be continued again.
 
+    The function is pure: vmap it over runs, differentiate it (as far as its losses stop no
+    gradients), or put it into a jitted function or another scan, where it adds no call of its own.
+    """
+    return _train(algorithm, run, operator.index(num_steps))
+
+
+# Inlined where it is traced, so that a program that contains it is the same as without this jit.
+@functools.partial(jax.jit, static_argnums=(0, 2), inline=True)
+def _train(algorithm: Algorithm, run: Run, num_steps: int) -> tuple[Run, dict[str, Any]]:
     def body(carry, _):
         run, row = carry
         run, metrics = advance(algorithm, run)

@@ -333,7 +333,7 @@ class Environment:
     """A state that a time step stands for: from it, the same actions lead to the same observations,
     rewards and terminations. Clocks begin anew. None where time steps do not tell the state."""
     host: Any = None
-    """How copies are made on the host (`adapters.copies.Host`); None where `reset` and `step` are
+    """Maker of copies on the host (`adapters.copies.Host`); None where `reset` and `step` are
     compiled."""
     agents: tuple[str, ...] = ()
     """Names of the agents that act at the same time, in the order of their rewards; both spaces are
@@ -522,7 +522,8 @@ class Source:
     partition: Tree = REPLICATED
     """PartitionSpecs that split the state over devices, as a prefix of the state's tree."""
     played_by: Any = None
-    """How its windows are played on the host (`sources.handed.Play`); None if `collect` plays."""
+    """Kind of the windows that the host plays for it (`sources.handed.Play`); None where `collect`
+    plays."""
 
     @property
     def initial_env_steps(self) -> int:

@@ -119,6 +119,9 @@ def make(name: str, /, **settings: Any) -> Environment:
     value = _find(name)
     options = _options(name, value)
     chosen = {k: _validate(name, k, options[k], v) for k, v in settings.items() if k in options}
+    if _takes_any(value):  # another package knows its own settings
+        chosen |= {k: _hashable(v) for k, v in settings.items() if k not in options}
+        settings = {}
     env = _build(name, value, tuple(sorted(chosen.items())))
     params = {k: v for k, v in settings.items() if k not in options}
     if not params:
@@ -192,6 +195,18 @@ def _options(name: str, value: Environment | Callable[..., Environment]) -> dict
         ) from error
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     return {k: p.default for k, p in signature.parameters.items() if p.kind in named}
+
+
+def _takes_any(value: Environment | Callable[..., Environment]) -> bool:
+    """Return whether a builder has keyword arguments of any name."""
+    if isinstance(value, Environment):
+        return False
+    kinds = {p.kind for p in inspect.signature(value).parameters.values()}
+    return inspect.Parameter.VAR_KEYWORD in kinds
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(map(_hashable, value)) if isinstance(value, list | tuple) else value
 
 
 def _build(

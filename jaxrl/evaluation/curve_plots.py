@@ -1,6 +1,6 @@
 """Pictures of learning curves: scores over environment steps.
 
-Every shaded band is the 95 % interval of `statistics.mean_interval`, unless `robust` is set.
+Every shaded band is the interval of `statistics.score_interval`, unless `robust` is set.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from jaxrl.evaluation.figures import (
     palette,
     save_figure,
 )
-from jaxrl.evaluation.statistics import column_intervals
+from jaxrl.evaluation.statistics import column_intervals, confidence_text
 
 
 def learning_curves(
@@ -37,7 +37,7 @@ def learning_curves(
     colors: Mapping[str, Any] | None = None,
     narrow: bool = False,
 ):
-    """Draw a curve for each label: the mean over seeds and its 95 % interval.
+    """Draw a curve for each label: the mean over seeds and its `score_interval`.
 
     With up to six labels a thin line shows each seed, too. The interval at a step uses the seeds
     that have a value there; a single seed has no interval. If one curve is more than 10 times as
@@ -134,7 +134,10 @@ def panels_of_curves(
         _use_engineering_units(axes)
     for way in [] if by_way else filter(None, ways):
         all_axes[-1].plot([], [], color=FAINT, linestyle=styles[way], label=way)
-    add_legend(figure, all_axes, f"{'interquartile ' if robust else ''}mean, 95 % interval", narrow)
+    counts = [len(values) for *_, (_, values) in curves if len(values) > 1]
+    average = "interquartile mean" if robust else "mean"
+    confidence = "95 %" if robust or not counts else confidence_text(min(counts))
+    add_legend(figure, all_axes, f"{average}, {confidence} interval", narrow)
     return save_figure(figure, path)
 
 

@@ -8,6 +8,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core import metrics as m
 from jaxrl.core import stream, trees
 from jaxrl.core.errors import UserError
 from jaxrl.core.spaces import Box, is_space
@@ -43,8 +44,10 @@ class Episodes:
     returns: Array  # float32: undiscounted sum of rewards
     lengths: Array  # int32: number of steps
     finished: Array  # bool: whether the episode ended within the allowed steps
-    metrics: dict[str, Array]  # the environment's metrics at the episode's end
+    # The environment's metrics at the episode's end, and `true_return` where it has true rewards.
+    metrics: dict[str, Array]
     last: TimeStep | None = None  # the last time step
+    true_return: Array | None = None  # undiscounted sum of true rewards, if there are any
 
 
 def episode_limit(env: Environment, max_steps: int | None = None) -> int:
@@ -83,6 +86,11 @@ def evaluate(
     starts = (streams.task, streams.env_state, streams.timestep)
     pool = stream.Pool(jax.tree.map(lambda x: x[:1], starts), jnp.int32(0))
 
+    def add(total, reward, running):
+        if total is None:
+            return None
+        return total + trees.where(running, reward, jnp.zeros_like(total))
+
     def body(carry):
         step, streams, record = carry
         running = ~record.finished
@@ -103,17 +111,22 @@ def evaluate(
             record.finished | transition.next_timestep.done,
             {},
             trees.where(running, transition.next_timestep, record.last),
+            add(record.true_return, transition.next_timestep.true_reward, running),
         )
         return step + 1, streams, record
 
+    truth = streams.timestep.true_reward
     record = Episodes(
         jnp.zeros_like(streams.timestep.reward),
         jnp.zeros(episodes, jnp.int32),
         jnp.zeros(episodes, bool),
         {},
         streams.timestep,
+        None if truth is None else jnp.zeros_like(truth),
     )
     going = lambda carry: (carry[0] < max_steps) & ~jnp.all(carry[2].finished)
     record = jax.lax.while_loop(going, body, (jnp.int32(0), streams, record))[2]
     metrics = {} if record.last is None else record.last.metrics or {}
+    if record.true_return is not None:
+        metrics = m.by_agent("true_return", record.true_return) | metrics
     return dataclasses.replace(record, metrics=metrics)

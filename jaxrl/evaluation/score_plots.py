@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -89,18 +89,20 @@ def sweep_picture(
     title: str | None = None,
     ylabel: str = "final episode return",
     narrow: bool = False,
+    log_scaled: Collection[str] = (),
 ):
-    """Draw the mean final score of each setting of a sweep, with its 95 % interval.
+    """Draw the mean final score of each setting of a sweep, with its `score_interval`.
 
     Hyperparameters that do not vary are left out. A single numeric one that varies becomes the
-    axis, which is logarithmic if it spans more than a factor of 10. With a second one there is a
-    line for each of its values, and the numeric one with more values becomes the axis. Anything
-    else becomes horizontal bars.
+    axis, which is logarithmic if it is one of `log_scaled` or spans more than a factor of 10. With
+    a second one there is a line for each of its values, and the numeric one with more values
+    becomes the axis. Anything else becomes horizontal bars.
 
     Args:
         settings: hyperparameter -> its value in each of the S settings.
         scores: [S, seeds]; NaN or infinite where a seed has no score.
         path, narrow: as in `learning_curves`.
+        log_scaled: hyperparameters whose values differ by factors.
 
     Returns:
         The matplotlib `Figure`, which is also written to `path`.
@@ -122,7 +124,7 @@ def sweep_picture(
     axis = _choose_axis(varied)
     figure, (axes,) = make_figure(title, axis or ylabel, ylabel if axis else "", narrow=narrow)
     if axis:
-        _draw_lines(axes, axis, varied, intervals)
+        _draw_lines(axes, axis, varied, intervals, axis in log_scaled)
         other = next((n for n in varied if n != axis), None)
         if other:
             add_legend(figure, [axes], other, narrow)
@@ -141,12 +143,12 @@ def _choose_axis(varied: dict[str, list]) -> str | None:
     return max(numeric, key=lambda n: len(_distinct_values(varied[n])))
 
 
-def _draw_lines(axes, axis: str, varied: dict[str, list], intervals: Interval) -> None:
+def _draw_lines(axes, axis: str, varied: dict[str, list], intervals: Interval, log: bool) -> None:
     """Draw the scores along `axis`, with a line for each value of the other hyperparameter."""
     x = np.array(varied[axis], np.float64)
     other = next((values for name, values in varied.items() if name != axis), [""] * len(x))
     groups, bounds = _distinct_values(other), Bounds()
-    _set_scale(axes, x[np.isfinite(intervals.estimate)])
+    _set_scale(axes, x[np.isfinite(intervals.estimate)], log)
     for i, (color, group) in enumerate(zip(make_colors(len(groups)), groups, strict=True)):
         members = [j for j, value in enumerate(other) if value == group]
         order = sorted(members, key=lambda j: x[j])
@@ -159,10 +161,12 @@ def _draw_lines(axes, axis: str, varied: dict[str, list], intervals: Interval) -
     bounds.apply(axes)
 
 
-def _set_scale(axes, x: np.ndarray) -> None:
-    """Make the x axis logarithmic if `x` spans a wide range, linear near 0 if `x` contains 0."""
+def _set_scale(axes, x: np.ndarray, log: bool) -> None:
+    """Make the x axis logarithmic if `log` or if `x` spans a wide range, linear near 0 if `x`
+    contains 0."""
     positive = x[x > 0]
-    if positive.size and x.min() >= 0 and positive.max() > WIDE * positive.min():
+    wide = positive.size and (log or positive.max() > WIDE * positive.min())
+    if wide and x.min() >= 0:
         if positive.size == x.size:
             axes.set_xscale("log")
         else:

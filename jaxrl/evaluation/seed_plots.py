@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from jaxrl.core.errors import UserError
 from jaxrl.evaluation.figures import COLORS, FAINT, INK, make_figure, save_figure
-from jaxrl.evaluation.statistics import mean_interval
+from jaxrl.evaluation.statistics import score_interval
 
 ROW = 0.32  # inches of a label
 
@@ -23,7 +23,7 @@ def seed_strips(
     logarithmic: bool = False,
     title: str | None = None,
 ):
-    """Draw every seed of every label as a dot, with the mean and its 95 % interval.
+    """Draw every seed of every label as a dot, with the mean and its interval (`score_interval`).
 
     Args:
         panels: what an axis shows -> label -> scores [seeds]. Values that are not finite are left
@@ -69,7 +69,7 @@ def _draw_row(axes, row: int, x: np.ndarray, color: str, logarithmic: bool) -> N
     axes.plot(x, row + spread, "o", color=color, alpha=0.45, markersize=4, markeredgewidth=0)
     if logarithmic or len(x) < 2:
         return
-    mean, low, high = mean_interval(x)
+    mean, low, high = score_interval(x)
     axes.errorbar(
         mean, row, xerr=[[mean - low], [high - mean]], fmt="D", color=INK, markersize=4, capsize=3
     )

@@ -7,6 +7,10 @@ Edge of the Statistical Precipice", NeurIPS (called "the paper" below).
 Means of few seeds use Student's interval, not the bootstrap: resampling five numbers finds too
 little spread, so that 95 % intervals contain the truth only about 83 % of the time (the tests
 measure it). Statistics over a whole suite have more numbers and no formula, hence the bootstrap.
+
+Wherever a mean score is printed or drawn its interval is `score_interval`: Student's, cut at the
+lowest and the highest score. Tests of hypotheses use `mean_interval` and `paired_interval`, which
+are not cut.
 """
 
 from __future__ import annotations
@@ -40,7 +44,8 @@ def mean_interval(x: ArrayLike, confidence: float = 0.95) -> Interval:
     """The mean over runs with Student's t-interval, `mean +- t * s / sqrt(n)`.
 
     Exact for normally distributed runs, and good down to very few of them. One run says nothing
-    about the spread, so its interval is (-inf, inf).
+    about the spread, so its interval is (-inf, inf). For bounded scores, such as a return that
+    cannot exceed 500, it may end outside the bounds: use `score_interval` to report them.
 
     Args:
         x: scores, [runs] or [runs, ...], with a separate interval for each entry of [...].
@@ -58,6 +63,50 @@ def mean_interval(x: ArrayLike, confidence: float = 0.95) -> Interval:
     else:
         half = t_quantile(n - 1, confidence) * x.std(0, ddof=1) / math.sqrt(n)
     return _interval(mean, mean - half, mean + half)
+
+
+def score_interval(x: ArrayLike, confidence: float = 0.95) -> Interval:
+    """The mean over runs with Student's t-interval, cut at the lowest and the highest score.
+
+    It stays within the bounds of a score, whatever they are, since the scores do. From 6 runs on
+    the cut costs nothing: 95 % intervals of normal scores hold the truth 94.5 to 95 % of the time,
+    while a percentile bootstrap, which stays within the scores too, holds it 85 % of the time for 6
+    and 90 % for 10 runs. Fewer runs span the truth less often, whatever the interval within them:
+    `score_confidence` has how often. Equal scores have an interval of no width.
+
+    Args:
+        x: scores, [runs] or [runs, ...], with a separate interval for each entry of [...].
+
+    Returns:
+        Interval of floats, or of arrays [...]; (-inf, inf) for a single run.
+
+    Raises:
+        UserError: if `x` is empty or not finite.
+    """
+    x = _scores("x", x)
+    mean, low, high = (np.asarray(part) for part in mean_interval(x, confidence))
+    if len(x) == 1:
+        return _interval(mean, low, high)
+    # The mean of equal scores may differ from them by rounding.
+    low = np.minimum(np.maximum(low, x.min(0)), mean)
+    return _interval(mean, low, np.maximum(np.minimum(high, x.max(0)), mean))
+
+
+def score_confidence(runs: int, confidence: float = 0.95) -> float:
+    """The confidence that `score_interval` can have: that of n scores to span the truth, at most.
+
+    n scores of a symmetric distribution have its mean between them with probability 1 - 2^(1 - n):
+    0.5, 0.75, 0.875 and 0.9375 for 2 to 5 runs.
+    """
+    return min(confidence, 1 - 2.0 ** (1 - runs))
+
+
+def confidence_text(runs: int, name: str = "") -> str:
+    """Format the confidence of a 95 % interval of a score's mean over `runs`, such as `75 %`.
+
+    name: name of the metric; rates, as in `metric_interval`, have 95 % for any number of runs.
+    """
+    return "95 %" if is_rate(name) else f"{100 * score_confidence(runs):.0f} %"
 
 
 def rate_interval(x: ArrayLike, confidence: float = 0.95) -> Interval:
@@ -95,18 +144,24 @@ def rate_interval(x: ArrayLike, confidence: float = 0.95) -> Interval:
 
 
 def metric_interval(name: str, x: ArrayLike, confidence: float = 0.95) -> Interval:
-    """Return `rate_interval` if the metric is a rate by its name and values, else `mean_interval`.
+    """Return `rate_interval` if the metric is a rate by its name and values, else `score_interval`.
 
     Args:
-        name: name of an episode's metric, as reported by `evaluate` or the environment. Rates are
-            those in `RATES`, and names that begin with `contact_` (the share of an episode in
-            which a foot touched the ground).
+        name: name of an episode's metric, as reported by `evaluate` or the environment.
         x: scores, [runs] or [runs, ...].
     """
     x = np.asarray(x, np.float64)
-    named = name in RATES or name.startswith("contact_")
-    rate = named and np.all((x >= 0) & (x <= 1))
-    return (rate_interval if rate else mean_interval)(x, confidence)
+    rate = is_rate(name) and np.all((x >= 0) & (x <= 1))
+    return (rate_interval if rate else score_interval)(x, confidence)
+
+
+def is_rate(name: str) -> bool:
+    """Return whether a metric is a rate by its name.
+
+    Rates are those in `RATES`, and names that begin with `contact_` (the share of an episode in
+    which a foot touched the ground).
+    """
+    return name in RATES or name.startswith("contact_")
 
 
 def paired_interval(x: ArrayLike, y: ArrayLike, confidence: float = 0.95) -> Interval:
@@ -168,7 +223,7 @@ def interquartile_interval(
 
 
 def column_intervals(values: np.ndarray, robust: bool = False) -> Interval:
-    """The `mean_interval` of each column over the seeds that have a value there.
+    """The `score_interval` of each column over the seeds that have a value there.
 
     Args:
         values: [seeds, K]; not finite where a seed has no value.
@@ -185,7 +240,7 @@ def column_intervals(values: np.ndarray, robust: bool = False) -> Interval:
             columns[:, k] = (
                 interquartile_interval(present, resamples=1000)
                 if robust
-                else mean_interval(present)
+                else score_interval(present)
             )
     columns[~np.isfinite(columns)] = np.nan
     return Interval(*columns)

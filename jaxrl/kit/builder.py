@@ -18,6 +18,7 @@ from jaxrl.core.errors import unknown
 from jaxrl.core.settings import Static
 from jaxrl.core.types import Agent, Algorithm, Array, Environment, Key, Policy, Source
 from jaxrl.kit.learner import learner
+from jaxrl.kit.networks import as_network, replace_network
 from jaxrl.kit.normalization import add_normalization
 from jaxrl.kit.recipe import Recipe
 
@@ -95,7 +96,8 @@ class AlgorithmBuilder:
 
         config: a `Config`, or what differs from its defaults, by unique endings of names:
             `{"num_envs": 64, "optimizer.learning_rate": 1e-3}`, or nested.
-        networks: flax modules that replace those of the named parts and take the same inputs.
+        networks: flax modules (linen or nnx) that replace those of the named parts and take the
+            same inputs; see `kit.networks` and docs/tutorials/agent.md.
         optimizers: optax optimizers that replace those of the named parts, whole: sign, step size
             and clipping are theirs (`optax.adam(1e-3)`), and the settings of the optimizer that
             they replace have no effect.
@@ -103,6 +105,7 @@ class AlgorithmBuilder:
         Raises `UserError` where env and config do not fit, and for parts that do not exist.
         """
         config = self.complete_config(config)
+        networks = {name: as_network(name, given) for name, given in networks.items()}
         parts = tuple(sorted(networks.items())), tuple(sorted(optimizers.items()))
         return _build(self, env, config, *parts)
 
@@ -122,12 +125,13 @@ class AlgorithmBuilder:
         tracing = isinstance(jnp.zeros(()), Tracer)
         with jax.ensure_compile_time_eval() if tracing else contextlib.nullcontext():
             recipe = self.recipe(env, Static(config))
+        for name, network in networks.items():
+            recipe = replace_network(self.name, recipe, name, network)
         parts = dict(recipe.parts)
-        for field, given in (("network", networks), ("optimizer", optimizers)):
-            for name, value in given.items():
-                if name not in parts:
-                    raise unknown(f"part of '{self.name}'", name, parts)
-                parts[name] = dataclasses.replace(parts[name], **{field: value})
+        for name, optimizer in optimizers.items():
+            if name not in parts:
+                raise unknown(f"part of '{self.name}'", name, parts)
+            parts[name] = dataclasses.replace(parts[name], optimizer=optimizer)
         shards = num_shards(config)
         recipe = dataclasses.replace(recipe, parts=parts, num_shards=shards)
         return learner(self.name, config, recipe)

@@ -42,9 +42,9 @@ class Optimizer:
 
     name: str = static("adam", choices=TRANSFORMATIONS)
     """Gradient transformation."""
-    learning_rate: float = hyper(3e-4, low=0)
+    learning_rate: float = hyper(3e-4, low=0, log=True)
     """Step size at the start."""
-    learning_rate_end: float = hyper(0.0, low=0)
+    learning_rate_end: float = hyper(0.0, low=0, log=True)
     """Step size after `learning_rate_steps`."""
     learning_rate_steps: float = hyper(INF, above=0, high=INF)
     """Environment steps over which the step size changes; infinite for a constant step size."""
@@ -127,8 +127,8 @@ class ImageTorso(Torso):
     """Layers before a head, with convolutions for images."""
 
     channels: tuple[int, ...] = static((), low=1, high=WIDE)
-    """Channels of 3 x 3 convolutions, for images [height, width, channels]; none to flatten
-    them."""
+    """Channels of 3 x 3 convolutions, for images [height, width, channels]; none for the default.
+    That flattens grids, and encodes pictures as Dreamer (64 x 64 pixels) or Nature DQN do."""
 
 
 @group
@@ -327,7 +327,7 @@ class OrnsteinUhlenbeck:
 class Sampling:
     """Sampling from a categorical policy."""
 
-    temperature: float = hyper(1.0, above=0)
+    temperature: float = hyper(1.0, above=0, log=True)
     """Temperature that divides the logits; below 1 samples are likelier ones."""
     top_p: float = hyper(1.0, above=0, high=1)
     """Probability of the likeliest actions that are kept (nucleus sampling); 1 keeps all."""

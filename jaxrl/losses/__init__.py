@@ -3,6 +3,9 @@
 Axes: time, if there is any, is axis 0; the axis that a function reduces (actions, atoms, members
 of an ensemble or a group) is the last; everything else broadcasts. Functions return one value per
 element: the caller averages, with `masked_mean` where elements are masked. Losses are minimized.
+
+Arguments are checked against the shapes that docstrings state (`jaxrl.core.checks`): [B] beside
+[B, 1] is an error, not [B, B]. Integers and booleans, such as rewards 0 and 1, count as floats.
 """
 
 from jaxrl.losses.advantages.credit import *  # noqa: F403
@@ -68,3 +71,9 @@ from jaxrl.losses.values.options import *  # noqa: F403
 from jaxrl.losses.values.q_learning import *  # noqa: F403
 from jaxrl.losses.values.reward_channels import *  # noqa: F403
 from jaxrl.losses.values.soft_q import *  # noqa: F403
+
+
+def __getattr__(name: str):
+    from jaxrl.core.aliases import explain_absence
+
+    raise AttributeError(explain_absence(name, list(globals())))

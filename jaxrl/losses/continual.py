@@ -9,6 +9,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 from jaxrl.losses.divergences.entropy_and_kl import categorical_kl
 from jaxrl.losses.reductions import masked_mean
@@ -29,6 +30,7 @@ __all__ = [
 ]
 
 
+@check_arguments
 def l2_init(parameter: Array, initial: Array) -> Array:
     """Penalty that pulls parameters toward their initial values to keep the network plastic.
 
@@ -44,6 +46,7 @@ def l2_init(parameter: Array, initial: Array) -> Array:
     return jnp.square(parameter - jax.lax.stop_gradient(initial))
 
 
+@check_arguments
 def ewc(parameter: Array, anchor: Array, fisher: Array) -> Array:
     """Elastic weight consolidation (EWC): a penalty on moving parameters that old tasks need.
 
@@ -62,6 +65,7 @@ def ewc(parameter: Array, anchor: Array, fisher: Array) -> Array:
     return 0.5 * jax.lax.stop_gradient(fisher) * l2_init(parameter, anchor)
 
 
+@check_arguments
 def online_fisher(fisher: Array, gradient: Array, decay: Array | float = 1.0) -> Array:
     """Update the running diagonal of the Fisher information over tasks, for EWC.
 
@@ -81,6 +85,7 @@ def online_fisher(fisher: Array, gradient: Array, decay: Array | float = 1.0) ->
     return jax.lax.stop_gradient(decay * fisher + jnp.square(gradient).mean(-1))
 
 
+@check_arguments
 def synaptic_path(path: Array, gradient: Array, displacement: Array) -> Array:
     """Synaptic intelligence (SI): running sum of each parameter's contribution to the loss's fall.
 
@@ -98,6 +103,7 @@ def synaptic_path(path: Array, gradient: Array, displacement: Array) -> Array:
     return jax.lax.stop_gradient(path - gradient * displacement)
 
 
+@check_arguments
 def synaptic_importance(
     importance: Array, path: Array, displacement: Array, damping: Array | float = 0.1
 ) -> Array:
@@ -118,6 +124,7 @@ def synaptic_importance(
     return jax.lax.stop_gradient(importance + path / (jnp.square(displacement) + damping))
 
 
+@check_arguments
 def synaptic_intelligence(parameter: Array, anchor: Array, importance: Array) -> Array:
     """Penalty on moving parameters whose steps lowered the losses of old tasks.
 
@@ -135,6 +142,7 @@ def synaptic_intelligence(parameter: Array, anchor: Array, importance: Array) ->
     return 2 * ewc(parameter, anchor, importance)
 
 
+@check_arguments
 def distillation(logits: Array, teacher_logits: Array, temperature: Array | float = 2.0) -> Array:
     """Loss that keeps a network's soft outputs near a teacher's, e.g. its own from an old task.
 
@@ -154,6 +162,7 @@ def distillation(logits: Array, teacher_logits: Array, temperature: Array | floa
     return jnp.square(temperature) * categorical_kl(teacher_logits / scale, logits / scale)
 
 
+@check_arguments
 def policy_distillation(
     logits: Array, teacher_values: Array, temperature: Array | float = 0.01
 ) -> Array:
@@ -174,6 +183,7 @@ def policy_distillation(
     return categorical_kl(teacher, logits)
 
 
+@check_arguments
 def hypernetwork_drift(weights: Array, stored_weights: Array) -> Array:
     """Penalty on changing the weights that a hypernetwork generates for an old task.
 
@@ -191,6 +201,7 @@ def hypernetwork_drift(weights: Array, stored_weights: Array) -> Array:
     return l2_init(weights, stored_weights).sum(-1)
 
 
+@check_arguments
 def dormancy(activation: Array, mask: Array | None = None) -> Array:
     """Activity of each unit relative to its layer's mean; units near 0 are dormant.
 
@@ -212,6 +223,7 @@ def dormancy(activation: Array, mask: Array | None = None) -> Array:
     return size / jnp.where(mean > 0, mean, 1)
 
 
+@check_arguments
 def dormant_fraction(
     activation: Array, threshold: Array | float = 0.025, mask: Array | None = None
 ) -> Array:
@@ -233,6 +245,7 @@ def dormant_fraction(
     return dormant.astype(activation.dtype).mean(-1)
 
 
+@check_arguments
 def magnitude_mask(weights: Array, free: Array, keep: float) -> Array:
     """PackNet's mask: a task keeps its largest free weights and prunes the rest for later tasks.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
 ]
 
 
+@check_arguments
 def safe_norm(x: Array, axis: int = -1) -> Array:
     """Euclidean length of vectors, with a gradient of 0 instead of NaN at the zero vector.
 
@@ -40,6 +42,7 @@ def safe_norm(x: Array, axis: int = -1) -> Array:
     return jnp.where(positive, jnp.sqrt(jnp.where(positive, square, 1)), 0)
 
 
+@check_arguments
 def unit_vector(x: Array) -> Array:
     """Direction of a vector: the vector divided by its length.
 
@@ -56,6 +59,7 @@ def unit_vector(x: Array) -> Array:
     return x / jnp.where(length > 0, length, 1)
 
 
+@check_arguments
 def euclidean_distance(x: Array, y: Array | float) -> Array:
     """Euclidean distance, with a gradient of 0 instead of NaN where it is 0.
 
@@ -71,6 +75,7 @@ def euclidean_distance(x: Array, y: Array | float) -> Array:
     return safe_norm(x - y)
 
 
+@check_arguments
 def cosine_similarity(x: Array, y: Array) -> Array:
     """Cosine of the angle between two vectors.
 
@@ -86,6 +91,7 @@ def cosine_similarity(x: Array, y: Array) -> Array:
     return (unit_vector(x) * unit_vector(y)).sum(-1)
 
 
+@check_arguments
 def squared_distances(x: Array, y: Array) -> Array:
     """Squared Euclidean distance between each row of x and each row of y.
 
@@ -102,6 +108,7 @@ def squared_distances(x: Array, y: Array) -> Array:
     return jnp.square(x[..., :, None, :] - y[..., None, :, :]).sum(-1)
 
 
+@check_arguments
 def cosine_distances(x: Array, y: Array) -> Array:
     """One minus the cosine of the angle between each row of x and each row of y.
 
@@ -119,6 +126,7 @@ def cosine_distances(x: Array, y: Array) -> Array:
     return 1 - cosine_similarity(x[..., :, None, :], y[..., None, :, :])
 
 
+@check_arguments
 def rbf_kernel(x: Array, y: Array, bandwidth: Array | float) -> Array:
     """Gaussian (RBF) kernel of each row of x and each row of y: 1 if equal, near 0 far apart.
 
@@ -138,6 +146,7 @@ def rbf_kernel(x: Array, y: Array, bandwidth: Array | float) -> Array:
     return jnp.exp(-0.5 * squared_distances(x, y) / variance)
 
 
+@check_arguments
 def kernel_mmd(x: Array, y: Array, bandwidth: Array | float) -> Array:
     """Squared maximum mean discrepancy (MMD) of two sets of samples, with a Gaussian kernel.
 

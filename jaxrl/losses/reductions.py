@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 
 __all__ = ["at_action", "boltzmann_weights", "masked_mean", "masked_sum", "standardize"]
@@ -17,6 +18,7 @@ def _full_mask(x: Array, mask: Array | None) -> Array:
     return jnp.ones(x.shape, bool) if mask is None else jnp.broadcast_to(mask, x.shape).astype(bool)
 
 
+@check_arguments
 def masked_sum(x: Array, mask: Array | None = None, axis: Axis = None) -> Array:
     """Sum over the elements where a mask is true, such as the log-probabilities of a text's tokens.
 
@@ -40,6 +42,7 @@ def masked_sum(x: Array, mask: Array | None = None, axis: Axis = None) -> Array:
     return (x if mask is None else jnp.where(mask, x, 0)).sum(axis)
 
 
+@check_arguments
 def masked_mean(x: Array, mask: Array | None = None, axis: Axis = None) -> Array:
     """Mean over the elements where a mask is true.
 
@@ -59,6 +62,7 @@ def masked_mean(x: Array, mask: Array | None = None, axis: Axis = None) -> Array
     return masked_sum(x, allowed, axis) / jnp.maximum(allowed.sum(axis), 1).astype(x.dtype)
 
 
+@check_arguments
 def standardize(
     x: Array, mask: Array | None = None, axis: Axis = None, epsilon: float = 1e-8
 ) -> Array:
@@ -89,6 +93,7 @@ def standardize(
     return jnp.where(varies, centered / (deviation + epsilon), 0)
 
 
+@check_arguments
 def boltzmann_weights(
     score: Array, temperature: Array | float = 1.0, mask: Array | None = None
 ) -> Array:
@@ -118,6 +123,7 @@ def boltzmann_weights(
     return jnp.where(allowed, jax.nn.softmax(jnp.where(allowed | ~some, scaled, -jnp.inf)), 0)
 
 
+@check_arguments
 def at_action(values: Array, action: Array) -> Array:
     """Select the entry of the taken action: values[..., action].
 

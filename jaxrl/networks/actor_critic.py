@@ -17,7 +17,7 @@ from jaxrl.networks.dense import dense
 from jaxrl.networks.heads import Distribution, PolicyHead, SquashedHead
 from jaxrl.networks.initializers import initializer
 from jaxrl.networks.recurrent import GRU
-from jaxrl.networks.torsos import MLP, Convolution
+from jaxrl.networks.torsos import MLP, image_encoder
 from jaxrl.networks.transformer import Transformer
 
 
@@ -25,8 +25,8 @@ class ActorCritic(nn.Module):
     """Policy and value with separate torsos, and optionally shared memory and convolutions.
 
     With `recurrent` > 0 a GRU of that width precedes both torsos, or, if also `layers` > 0, a
-    transformer of that width for episodes of less than `context` steps. With `channels`,
-    convolutions of an image precede everything else. Policy and value share these layers.
+    transformer of that width for episodes of less than `context` steps. With `channels`, or for
+    pictures, convolutions precede everything else. Policy and value share these layers.
 
     With `heads` > 0 policy and value have a separate linear head for each task. The time step
     selects it by a one-hot [heads] in its goal (the last leaf of `timestep.goal`).
@@ -48,8 +48,7 @@ class ActorCritic(nn.Module):
     deviation: str = "learned"  # as in `PolicyHead`
 
     def setup(self):
-        if self.channels:
-            self.convolution = Convolution(self.channels, self.activation)
+        self.convolution = image_encoder(self.observation_space, self.channels, self.activation)
         if self.recurrent:
             self.embedding = MLP((self.recurrent,), self.activation, self.initializer)
             self.core = self._core()
@@ -84,8 +83,7 @@ class ActorCritic(nn.Module):
         return self._value(self._features(timestep), timestep)
 
     def _features(self, timestep: TimeStep) -> Array:
-        convolution = self.convolution if self.channels else None
-        return encoders.features(self.observation_space, timestep, convolution)
+        return encoders.features(self.observation_space, timestep, self.convolution)
 
     def _policy(self, x: Array, timestep: TimeStep) -> Distribution:
         return self.head(self._select_task(self.actor(x), timestep), timestep.legal_actions)
@@ -178,7 +176,8 @@ class Actor(nn.Module):
 
     @nn.compact
     def __call__(self, timestep: TimeStep, train: bool = False) -> Distribution:
-        x = encoders.features(self.observation_space, timestep)
+        encoder = image_encoder(self.observation_space)
+        x = encoders.features(self.observation_space, timestep, encoder)
         x = MLP(self.widths, self.activation, self.initializer, self.normalization)(x, train)
         if self.squashed:
             return SquashedHead(self.action_space, self.initializer)(x)

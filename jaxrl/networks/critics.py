@@ -13,7 +13,7 @@ from jaxrl.networks import encoders
 from jaxrl.networks.dense import dense
 from jaxrl.networks.heads import scale
 from jaxrl.networks.initializers import initializer
-from jaxrl.networks.torsos import MLP
+from jaxrl.networks.torsos import MLP, image_encoder
 
 Normalization = Callable[[], nn.Module] | None
 
@@ -28,7 +28,8 @@ class Value(nn.Module):
 
     @nn.compact
     def __call__(self, timestep: TimeStep) -> Array:
-        x = encoders.features(self.observation_space, timestep)
+        encoder = image_encoder(self.observation_space)
+        x = encoders.features(self.observation_space, timestep, encoder)
         x = MLP(self.widths, self.activation, self.initializer)(x)
         return dense(1, initializer(self.initializer, 1.0))(x)[..., 0]
 
@@ -67,8 +68,9 @@ class ActionValues(nn.Module):
 
     @nn.compact
     def __call__(self, timestep: TimeStep, action: Tree, train: bool = False) -> Array:
+        encoder = image_encoder(self.observation_space)
         x = encoders.state_action_features(
-            self.observation_space, self.action_space, timestep, action
+            self.observation_space, self.action_space, timestep, action, encoder
         )
         ensemble = nn.vmap(
             _ActionValue,
@@ -96,7 +98,8 @@ class DeterministicActor(nn.Module):
     @nn.compact
     def __call__(self, timestep: TimeStep) -> Array:
         center, half_width = scale(self.action_space)
-        x = encoders.features(self.observation_space, timestep)
+        encoder = image_encoder(self.observation_space)
+        x = encoders.features(self.observation_space, timestep, encoder)
         x = MLP(self.widths, self.activation, self.initializer)(x)
         x = dense(center.size, initializer(self.initializer, 0.01))(x)
         squashed = jnp.tanh(x).reshape(*x.shape[:-1], *center.shape)

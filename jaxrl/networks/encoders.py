@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxrl.core.errors import UserError
-from jaxrl.core.spaces import Box, Discrete, MultiDiscrete, Space, is_space
+from jaxrl.core.spaces import Box, Discrete, MultiDiscrete, Space, bounds, is_space
 from jaxrl.core.types import Array, Environment, TimeStep, Tree
 from jaxrl.networks.heads import scale
 
@@ -16,8 +17,8 @@ from jaxrl.networks.heads import scale
 def flatten(space: Space, observation: Tree) -> Array:
     """Flatten `observation` [..., *shape] into features [..., D].
 
-    Boxes are flattened and integers become one-hot; the parts of a container follow each other in
-    the order of `jax.tree.leaves`.
+    Boxes are flattened, pixels (`scale_pixels`) from 0 to 1, and integers become one-hot; the parts
+    of a container follow each other in the order of `jax.tree.leaves`.
     """
     spaces = jax.tree.leaves(space, is_leaf=is_space)
     parts = [_flatten(s, x) for s, x in zip(spaces, jax.tree.leaves(observation), strict=True)]
@@ -32,7 +33,21 @@ def features(
     The observation passes through `convolution` if that is given, else through `flatten`.
     """
     x = timestep.observation
-    return append_goal(convolution(x) if convolution else flatten(space, x), timestep)
+    if convolution:
+        x = convolution(scale_pixels(space, x))
+    else:
+        x = flatten(space, x)
+    return append_goal(x, timestep)
+
+
+def scale_pixels(space: Space, x: Array) -> Array:
+    """Return bytes whose highest value is 255, as those of pictures, as float32 from 0 to 1.
+
+    Anything else is unchanged, such as observations that are normalized already.
+    """
+    if not isinstance(space, Box) or x.dtype != jnp.uint8 or np.max(bounds(space)[1]) < 255:
+        return x
+    return x.astype(jnp.float32) / 255
 
 
 def check_image(env: Environment, channels: tuple[int, ...]) -> None:
@@ -55,7 +70,11 @@ def append_goal(x: Array, timestep: TimeStep) -> Array:
 
 
 def state_action_features(
-    observation_space: Space, action_space: Space, timestep: TimeStep, action: Tree
+    observation_space: Space,
+    action_space: Space,
+    timestep: TimeStep,
+    action: Tree,
+    convolution: Callable[[Array], Array] | None = None,
 ) -> Array:
     """Compute the `features` of a time step [...] followed by those of an action: [..., D].
 
@@ -65,7 +84,8 @@ def state_action_features(
     if isinstance(action_space, Box):
         center, half_width = scale(action_space)
         action = (action - center) / half_width
-    parts = features(observation_space, timestep), flatten(action_space, action)
+    seen = features(observation_space, timestep, convolution)
+    parts = seen, flatten(action_space, action)
     return jnp.concatenate(parts, -1)
 
 
@@ -79,4 +99,5 @@ def _flatten(space: Space, x: Array) -> Array:
             )
         case _:
             batch = x.ndim - len(space.shape)
+            x = scale_pixels(space, x)
             return x.astype(jnp.float32).reshape(*x.shape[:batch], -1)

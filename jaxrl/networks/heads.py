@@ -76,15 +76,10 @@ class PolicyHead(nn.Module):
                 logits = _mask(jnp.where(exists, logits, ILLEGAL), legal_actions)
                 return distrax.Independent(Categorical(logits), 1)
             case Box(shape=shape):
-                center, half_width = scale(self.space)
                 size = int(np.prod(shape))
                 mean = self._linear(size)(features).reshape(*features.shape[:-1], *shape)
                 mean = jnp.tanh(mean) if self.bounded_mean else mean
-                deviation = jnp.broadcast_to(
-                    half_width * self._deviation(features, shape), mean.shape
-                )
-                normal = distrax.Normal(center + half_width * mean, deviation)
-                return distrax.Independent(normal, len(shape))
+                return normal(self.space, mean, self._deviation(features, shape))
         raise _unsupported_error(self.space)
 
     def _deviation(self, features: Array, shape: tuple[int, ...]) -> Array | float:
@@ -101,6 +96,16 @@ class PolicyHead(nn.Module):
     def _linear(self, size: int, name: str = "linear") -> nn.Dense:
         # With orthogonal weights the first policy is close to uniform.
         return dense(size, initializer(self.initializer, 0.01), name=name)
+
+
+def normal(space: Box, mean: Array, deviation: Array | float) -> Distribution:
+    """Return a normal distribution over actions in `space`, which the environment clips.
+
+    mean, deviation: [..., *shape], in half-widths of the box around its center.
+    """
+    center, half_width = scale(space)
+    deviation = jnp.broadcast_to(half_width * deviation, mean.shape)
+    return distrax.Independent(distrax.Normal(center + half_width * mean, deviation), center.ndim)
 
 
 class Squashed(distrax.Transformed):
@@ -127,6 +132,17 @@ def gaussian(policy: Distribution) -> tuple[Array, Array] | None:
     return flat(normal.loc), flat(normal.scale)
 
 
+def squashed_normal(space: Box, mean: Array, deviation: Array) -> Squashed:
+    """Return a normal distribution squashed by tanh into the bounded box `space`.
+
+    mean, deviation: [..., *shape], before the tanh.
+    """
+    center, half_width = scale(space)
+    within = distrax.Chain([distrax.ScalarAffine(center, half_width), distrax.Tanh()])
+    inside = distrax.Independent(distrax.Normal(mean, deviation), center.ndim)
+    return Squashed(inside, distrax.Block(within, center.ndim))
+
+
 class SquashedHead(nn.Module):
     """A normal distribution from features [..., D], squashed by tanh into the bounded box `space`.
 
@@ -140,14 +156,12 @@ class SquashedHead(nn.Module):
 
     @nn.compact
     def __call__(self, features: Array) -> Squashed:
-        center, half_width = scale(self.space)
+        center, _ = scale(self.space)
         layer = dense(2 * center.size, initializer(self.initializer, 0.01), name="linear")
         mean, log_std = jnp.split(layer(features), 2, -1)
         shaped = lambda x: x.reshape(*x.shape[:-1], *center.shape)
-        normal = distrax.Normal(shaped(mean), jnp.exp(shaped(jnp.clip(log_std, -20.0, 2.0))))
-        within = distrax.Chain([distrax.ScalarAffine(center, half_width), distrax.Tanh()])
-        inside = distrax.Independent(normal, center.ndim)
-        return Squashed(inside, distrax.Block(within, center.ndim))
+        deviation = jnp.exp(shaped(jnp.clip(log_std, -20.0, 2.0)))
+        return squashed_normal(self.space, shaped(mean), deviation)
 
 
 def check_action_space(space: Space, agent: str) -> None:

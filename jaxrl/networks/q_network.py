@@ -16,7 +16,7 @@ from jaxrl.networks.dense import dense
 from jaxrl.networks.initializers import initializer
 from jaxrl.networks.noisy import NoisyDense
 from jaxrl.networks.recurrent import GRU
-from jaxrl.networks.torsos import MLP, Convolution, activation, optional_layer_norm
+from jaxrl.networks.torsos import MLP, activation, image_encoder, optional_layer_norm
 
 
 class _Streams(nn.Module):
@@ -34,9 +34,9 @@ class _Streams(nn.Module):
     layer_norm: bool = False
 
     def _features(self, timestep: TimeStep) -> Array:
-        convolution = None
-        if self.channels:
-            convolution = Convolution(self.channels, self.activation, self.layer_norm)
+        convolution = image_encoder(
+            self.observation_space, self.channels, self.activation, self.layer_norm
+        )
         x = encoders.features(self.observation_space, timestep, convolution)
         return MLP(self.widths[:-1], self.activation, self.initializer, layer_norm=self.layer_norm)(
             x

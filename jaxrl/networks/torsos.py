@@ -9,7 +9,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from jaxrl.core.errors import unknown
+from jaxrl.core.errors import UserError, unknown
+from jaxrl.core.spaces import Box, Space
 from jaxrl.core.types import Array
 from jaxrl.networks.dense import dense, matmul
 from jaxrl.networks.initializers import initializer
@@ -122,12 +123,74 @@ class Convolution(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        # The last axis before the image moves to the front. It may be split over devices, and
-        # merging it behind another axis would gather it on each of them.
-        x = jnp.moveaxis(x, -4, 0) if x.ndim > 4 else x
-        y = x.astype(jnp.float32).reshape(-1, *x.shape[-3:])
-        for channels in self.channels:
-            y = Conv(channels, self.form)(y)
-            y = activation(self.activation)(optional_layer_norm(y, self.layer_norm))
-        y = y.reshape(*x.shape[:-3], -1)
-        return jnp.moveaxis(y, 0, -2) if x.ndim > 4 else y
+        def encode(y):
+            for channels in self.channels:
+                y = Conv(channels, self.form)(y)
+                y = activation(self.activation)(optional_layer_norm(y, self.layer_norm))
+            return y
+
+        return _encode_images(encode, x)
+
+
+def _encode_images(encode: Callable[[Array], Array], x: Array) -> Array:
+    """Apply `encode`, [N, H, W, C] -> [N, ...], to images [..., H, W, C]; return [..., D]."""
+    # The last axis before the image moves to the front. It may be split over devices, and
+    # merging it behind another axis would gather it on each of them.
+    x = jnp.moveaxis(x, -4, 0) if x.ndim > 4 else x
+    y = encode(x.astype(jnp.float32).reshape(-1, *x.shape[-3:]))
+    y = y.reshape(*x.shape[:-3], -1)
+    return jnp.moveaxis(y, 0, -2) if x.ndim > 4 else y
+
+
+# Channels, kernel and stride of each layer.
+NATURE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
+DREAMER = ((32, 4, 2), (64, 4, 2), (128, 4, 2), (256, 4, 2))
+LEAST_PIXELS = 36  # sides of the smallest image that the three layers of `NATURE` fit in
+
+
+class PixelEncoder(nn.Module):
+    """Strided convolutions of pictures, flattened: [..., H, W, C] -> [..., D].
+
+    layers: channels, kernel and stride of each. `NATURE` is that of Mnih et al., 2015,
+    "Human-level control through deep reinforcement learning", for 84 x 84 pixels; `DREAMER` that
+    of Hafner et al., 2020, "Dream to control", appendix A, for 64 x 64. There is no padding.
+    """
+
+    layers: tuple[tuple[int, int, int], ...]
+    activation: str = "relu"
+    layer_norm: bool = False
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        def encode(y):
+            for channels, kernel, stride in self.layers:
+                y = nn.Conv(channels, (kernel, kernel), stride, padding="VALID")(y)
+                y = activation(self.activation)(optional_layer_norm(y, self.layer_norm))
+            return y
+
+        return _encode_images(encode, x)
+
+
+def image_encoder(
+    space: Space, channels: tuple[int, ...] = (), activation: str = "relu", layer_norm: bool = False
+) -> nn.Module | None:
+    """Return the encoder of the images of `space`; None for observations that are flattened.
+
+    With `channels` it is a `Convolution`. Without, pictures of 64 x 64 pixels have Dreamer's
+    encoder, others with sides of at least 36 pixels that of Nature DQN, and smaller grids none.
+
+    Raises `UserError` for pictures of which one side is shorter than that.
+    """
+    if channels:
+        return Convolution(channels, activation, layer_norm)
+    shape = space.shape if isinstance(space, Box) else ()
+    if len(shape) != 3 or max(shape[:2]) < LEAST_PIXELS:
+        return None
+    if min(shape[:2]) < LEAST_PIXELS:
+        raise UserError(
+            f"No encoder fits images {list(shape)}, read as [height, width, channels]: both sides "
+            f"must have at least {LEAST_PIXELS} pixels; resize them, move the channels to the last "
+            "axis, or give a network of your own."
+        )
+    layers = DREAMER if shape[:2] == (64, 64) else NATURE
+    return PixelEncoder(layers, layer_norm=layer_norm)  # with the papers' rectifiers

@@ -12,7 +12,7 @@ from jaxrl.core.spaces import Space
 from jaxrl.core.types import Array, TimeStep
 from jaxrl.networks import encoders
 from jaxrl.networks.dense import dense
-from jaxrl.networks.torsos import MLP
+from jaxrl.networks.torsos import MLP, image_encoder
 
 
 class ValueEquivalentModel(nn.Module):
@@ -36,6 +36,7 @@ class ValueEquivalentModel(nn.Module):
         torso = lambda: MLP(self.hidden, self.activation)
         head = lambda size: dense(size, nn.initializers.zeros)
         latent = lambda: dense(self.width, nn.initializers.lecun_normal())
+        self.convolution = image_encoder(self.observation_space)
         self.encoder, self.encoded = torso(), latent()
         self.transition, self.change = torso(), latent()
         self.torso = torso()
@@ -49,7 +50,7 @@ class ValueEquivalentModel(nn.Module):
 
     def represent(self, timestep: TimeStep) -> Array:
         """Apply h: time step [...] -> latent [..., width]."""
-        x = encoders.features(self.observation_space, timestep)
+        x = encoders.features(self.observation_space, timestep, self.convolution)
         return rescale(self.encoded(self.encoder(x)))
 
     def dynamics(self, latent: Array, action: Array) -> tuple[Array, Array]:

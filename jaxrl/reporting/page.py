@@ -348,7 +348,9 @@ def _run(run: Run) -> Html:
 
 def _reading(score: str) -> Html:
     text = (
-        f"Scores are each seed's {score} in its last evaluation. Means have Student's interval; "
+        f"Scores are each seed's {score} in its last evaluation. Means have Student's interval, "
+        "cut at the lowest and the highest seed (2, 3, 4 and 5 seeds span the truth only 50, 75, "
+        "88 and 94 % of the time); "
         "interquartile means (IQM), the means of the middle half, have the interval of the "
         "stratified bootstrap (2,000 resamples). A performance profile is the share of runs with a "
         "score above each value. The probability of improvement is the share of pairs of runs in "

@@ -52,7 +52,7 @@ class HostSettings:
     """Settings of environments on the host, such as Gymnasium's."""
 
     mode: str = static("sync", choices=MODES)
-    """How copies are stepped: sync (one after another) or processes (each in one of its own)."""
+    """Way in which copies are stepped: sync (one after another) or processes (a process each)."""
     actors: int = static(1, low=1)
     """Number of threads that play, each with an equal part of the environments."""
     staleness: int = static(0, low=0)

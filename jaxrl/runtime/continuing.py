@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import hashlib
 import json
@@ -18,13 +19,13 @@ from jaxrl.core import hyper as hyperparameters
 from jaxrl.core import metrics as m
 from jaxrl.core import settings, shared
 from jaxrl.core.divergence import forgive
-from jaxrl.core.errors import UserError
+from jaxrl.core.errors import UserError, unknown
 from jaxrl.core.learn import take_over
 from jaxrl.core.types import Algorithm, Environment, Policy
 from jaxrl.runtime import checkpoints, configuration, driver, run_folder
 from jaxrl.runtime.building import build, program
 from jaxrl.runtime.configuration import Experiment, Trust
-from jaxrl.runtime.members import Members, read_members, seed_members
+from jaxrl.runtime.members import RANKING, Members, is_sweep, read_members, seed_members
 from jaxrl.runtime.session import Session
 
 CHANGEABLE = ("devices", "track")  # settings that may change when a run is resumed
@@ -289,23 +290,71 @@ class Trained:
     members: Members
 
 
-def load(folder: str | Path, member: int = 0, trust: Trust = False) -> Trained:
+def load(
+    folder: str | Path,
+    member: int | None = None,
+    trust: Trust = False,
+    *,
+    point: str | None = None,
+) -> Trained:
     """Load the newest undamaged checkpoint of a run's folder, ready to act.
 
+        jaxrl.load("runs/ppo-cartpole-0001")  # the first seed
+        jaxrl.load("runs/sweep", point="best")  # the first seed of the best point
+        jaxrl.load("runs/sweep", point="optimizer.learning_rate 0.001", member=2)
+
     Args:
-        member: index among those trained side by side, such as 0 for the first seed.
+        member: index among those trained side by side, by default 0 for the first seed; among the
+            seeds of the point, if one is given.
+        point: `best`, or the name of a point, as `jaxrl sweep` prints it and ranking.csv has it. A
+            sweep of several points needs it, or `member`.
         trust: whether to import code outside of jaxrl that the folder names, such as an
             environment `my_package.environments:maze`; or a frozenset of the names to import.
 
     Raises:
-        UserError: if `folder` is no run's folder, has no undamaged checkpoint or no such member, if
-            its config.yaml was changed, or (before anything is imported) if it names code that is
-            not trusted.
+        UserError: if `folder` is no run's folder, has no undamaged checkpoint, no such member or no
+            such point, if it is a sweep and neither is given, if its config.yaml was changed, or
+            (before anything is imported) if it names code that is not trusted.
     """
+    if point is not None or (member is None and is_sweep(run_folder.check(folder))):
+        folder, member = _place(Path(folder), point, member or 0)
+    member = member or 0
     trained = load_all(folder, trust)
     if not 0 <= member < len(trained):
         raise UserError(f"member is {member}; '{folder}' has members 0 to {len(trained) - 1}.")
     return trained[member]
+
+
+def _place(folder: Path, point: str | None, seed: int) -> tuple[Path, int]:
+    """Return the run and the member of a point of the sweep in `folder`, by its ranking."""
+    if not is_sweep(folder) and not (folder / RANKING).is_file():
+        raise UserError(f"'{folder}' is no sweep, so it has no point '{point}'; give a member.")
+    names: dict[str, list[str]] = {}
+    try:
+        with open(folder / RANKING) as file:
+            for row in csv.DictReader(file):
+                names.setdefault(row["name"], row["members"].split())
+        best = next(iter(names))
+    except (OSError, KeyError, StopIteration) as error:
+        raise UserError(
+            f"'{folder}' is a sweep without {RANKING}, which names its points; give a member, or "
+            f"write it with: jaxrl sweep --resume {folder}"
+        ) from error
+    if point is None and len(names) > 1:
+        raise UserError(
+            f"'{folder}' is a sweep of {len(names)} points; choose one with point=\"best\" "
+            f"(that is '{best}') or another of the names in {RANKING}, or give a member."
+        )
+    chosen = best if point in (None, "best") else point
+    if chosen not in names:
+        raise unknown("point of the sweep", chosen, names)
+    places = names[chosen]
+    if not 0 <= seed < len(places):
+        raise UserError(
+            f"member is {seed}; '{chosen}' has members 0 to {len(places) - 1}, one for each seed."
+        )
+    run, _, index = places[seed].rpartition("/")
+    return folder / run, int(index)
 
 
 def load_all(folder: str | Path, trust: Trust = False) -> list[Trained]:

@@ -115,11 +115,13 @@ class Environments:
             live = self._call("reset", lambda: self.copies.renew(done))
         if live is not seen.following:
             self._call("reset", lambda: conversions.check_finite(live))
-        following = self._timestep(seen.following, seen.reward, seen.terminated, seen.truncated)
+        following = self._timestep(
+            seen.following, seen.reward, seen.terminated, seen.truncated, metrics=seen.metrics
+        )
         self.episode_return = self.episode_return + seen.reward
         self.episode_length = self.episode_length + np.int32(1)
         ended: Any = done
-        endings = stream.Endings(ended, self.episode_return, self.episode_length, {})
+        endings = stream.Endings(ended, self.episode_return, self.episode_length, seen.metrics)
         begun = done if seen.valid is None else ~seen.valid
         over = done | begun
         if over.any():
@@ -157,7 +159,7 @@ class Environments:
         """Return the result of `function`, which runs code of the environment."""
         self._check_stopping()
 
-        def guarded():
+        def run():
             try:
                 return function()
             except (UserError, Halted):
@@ -166,19 +168,22 @@ class Environments:
                 complaint = conversions.complaint(error, where)
                 raise EnvironmentFailed(f"The environment '{self.name}' {complaint}.") from error
 
-        return guarded() if self._worker.is_here else self.wait(self.begin(guarded))
+        return run() if self._worker.is_here else self.wait(self.begin(run))
 
     def _timestep(
         self, seen: Any, reward: Any = None, terminated: Any = None, truncated: Any = None,
-        first: Any = None,
+        first: Any = None, metrics: Any = None,
     ) -> TimeStep:  # fmt: skip
         no: Any = np.zeros(self.num_envs, bool)
+        nothing = no.astype(np.float32)
+        metrics = metrics or dict.fromkeys(self.env.host.metrics, nothing)
         return TimeStep(
             conversions.observation(self.copies.observation_space, seen),
-            no.astype(np.float32) if reward is None else reward,
+            nothing if reward is None else reward,
             no if terminated is None else terminated,
             no if truncated is None else truncated,
             no if first is None else first,
+            metrics=metrics or None,
         )
 
 

@@ -247,17 +247,22 @@ def _play(
     memory = policy.memory(environments.num_envs)
     finished: Any = np.zeros(environments.num_envs, bool)
     returns, lengths = finished.astype(np.float32), finished.astype(np.int32)
+    metrics = {name: finished.astype(np.float32) for name in environments.env.host.metrics}
     for t in range(max_steps):
         action, memory, _ = act(policy, environments.timestep, memory, key, t, greedy, members)
         following, endings, valid = environments.step(jax.device_get(action))
         counted = ~finished if valid is None else ~finished & valid
         returns += np.where(counted, following.reward, np.float32(0))
         lengths += counted
-        finished |= endings.done & counted
+        ended = endings.done & counted
+        finished |= ended
+        metrics = {k: np.where(ended, endings.metrics[k], x) for k, x in metrics.items()}
         if finished.all():
             break
     parts = lambda x: x if members is None else x.reshape(members, -1)
-    return Episodes(parts(returns), parts(lengths), parts(finished), {})
+    return Episodes(
+        parts(returns), parts(lengths), parts(finished), {k: parts(x) for k, x in metrics.items()}
+    )
 
 
 def record(

@@ -139,7 +139,8 @@ class HostEvaluation:
             stopping=lambda: self.program.stopping(),
             members=members,
         )
-        numbers = {"return": played.returns, "length": played.lengths, "finished": played.finished}
+        numbers: dict[str, Any] = {"return": played.returns, "length": played.lengths}
+        numbers |= {"finished": played.finished, **played.metrics}
         return {
             name: np.asarray(x, np.float32).mean(-1, dtype=np.float32)
             for name, x in numbers.items()

@@ -115,12 +115,18 @@ def score_names(kind: str, metrics: Iterable[str], scores: Mapping[str, str]) ->
     """Return the metrics by which a run is judged, in rows of this kind: label -> metric.
 
     The first is the return (with several agents the first one's, as its label says), then the
-    algorithm's and environment's own `scores` (metric -> label).
+    true return where the reward is another one, then the algorithm's and environment's own `scores`
+    (metric -> label).
     """
     metrics = set(metrics)
     plain = "episode_return" if kind == "train" else "return"
     name = m.name_in(dict.fromkeys(metrics), plain)
-    labels = {name: f"return{m.agent_suffix(name, plain)}"} | dict(scores)
+    truth = m.name_in(dict.fromkeys(metrics), "true_return")
+    labels = {
+        name: f"return{m.agent_suffix(name, plain)}",
+        truth: f"true return{m.agent_suffix(truth, 'true_return')}",
+        **scores,
+    }
     return {label: name for name, label in labels.items() if name in metrics}
 
 

@@ -15,6 +15,7 @@ from jaxrl.core.errors import UserError
 from jaxrl.runtime.configuration import Experiment
 
 SWEEP = "sweep.json"  # in a folder whose runs together are a sweep
+RANKING = "ranking.csv"  # in the folder of a sweep: its points, the best first
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,9 +72,19 @@ def seed_members(config: Experiment) -> Members:
     return Members([{"seed": config.seed + i} for i in range(config.seeds)])
 
 
+def is_sweep(folder: str | Path) -> bool:
+    """Return whether `folder` is a sweep: several runs, or a run whose members' hypers differ."""
+    return has_many_runs(Path(folder)) or bool(read_members(Path(folder)).hyper)
+
+
+def has_many_runs(folder: Path) -> bool:
+    """Return whether `folder` holds the runs of a sweep."""
+    return (folder / SWEEP).is_file()
+
+
 def read_members(folder: Path) -> Members:
     """Return the members of the run in `folder`. Raises `UserError` if they cannot be read."""
-    if (folder / SWEEP).is_file():
+    if has_many_runs(folder):
         raise UserError(f"'{folder}' holds the runs of a sweep; name one of its folders.")
     try:
         return Members.read(folder / "members.json")

@@ -19,7 +19,7 @@ import jaxrl
 from jaxrl.core import metrics as m
 from jaxrl.core import random, shared
 from jaxrl.core.types import Algorithm, Environment, Tree
-from jaxrl.evaluation.statistics import mean_interval
+from jaxrl.evaluation.statistics import confidence_text, score_interval
 from jaxrl.runtime import checkpoints, configuration, driver, run_folder, stopping, tracking
 from jaxrl.runtime import log as logs
 from jaxrl.runtime.building import plan
@@ -143,9 +143,6 @@ class Session:
 
     def _write(self, kind: str, step: int, metrics: dict[str, Any]) -> None:
         metrics = {name: np.atleast_1d(x) for name, x in metrics.items()}
-        if "diverged" in metrics:
-            at = metrics["diverged"]
-            metrics["diverged"] = np.where(at == m.NEVER, np.nan, at)
         self._show(kind, metrics)
         row = {
             "kind": kind,
@@ -331,7 +328,9 @@ class Session:
 
     def _final_text(self, label: str, final: dict[str, Any]) -> str:
         low, high = final["interval"] or (np.nan, np.nan)
-        spread = f" (95 % interval {low:.5g} to {high:.5g})" if final["interval"] else ""
+        confidence = confidence_text(final["seeds"])
+        ends = f" ({confidence} interval {low:.5g} to {high:.5g})"
+        spread = ends if final["interval"] else ""
         own = label in self.algorithm.scores.values()  # the same in training and evaluation
         source = "" if own or final["kind"] == "evaluation" else f" {SOURCES[final['kind']]}"
         return f"{label} {final['mean']:.5g}{spread}{source}"
@@ -360,7 +359,7 @@ def final_scores(curves: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]) ->
 
 
 def _final(values: Any) -> dict[str, Any] | None:
-    """Return mean and 95 % interval of the `values` of seeds; None if there are none.
+    """Return mean and interval (`score_interval`) of the `values` of seeds; None if there are none.
 
     The interval of a single value is None.
     """
@@ -368,6 +367,6 @@ def _final(values: Any) -> dict[str, Any] | None:
     values = values[np.isfinite(values)]
     if values.size == 0:
         return None
-    mean, low, high = mean_interval(values)
+    mean, low, high = score_interval(values)
     interval = [low, high] if values.size > 1 else None
     return {"mean": mean, "interval": interval, "seeds": values.size}

@@ -9,7 +9,7 @@ import jax
 
 from jaxrl.core import random, shared
 from jaxrl.core.types import Environment
-from jaxrl.runtime import configuration, continuing, run_folder, stopping
+from jaxrl.runtime import configuration, continuing, due, run_folder, stopping
 from jaxrl.runtime.building import build, configure_jax, evaluation_environment, program
 from jaxrl.runtime.configuration import Experiment
 from jaxrl.runtime.display import Display
@@ -38,6 +38,8 @@ def train(config: Experiment, members: Members | None = None) -> Path:
     generator = random.generator_name(random.key(0, config.generator))
     config = dataclasses.replace(config, generator=generator)
     env, session, keys = _session(config, members or seed_members(config), display)
+    for sentence in due.never_due(config, session.algorithm, session.members.hyper):
+        display.warn(f"Warning: {sentence}")
 
     trust = continuing.trusted_code(config)
     if configuration.is_file(config.warm_start):

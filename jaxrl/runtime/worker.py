@@ -35,7 +35,7 @@ class Worker:
 
     @property
     def is_here(self) -> bool:
-        """Whether this is asked in the worker's own thread."""
+        """True in the worker's own thread."""
         return threading.current_thread() is self._thread
 
     def begin(self, function: Callable[[], Any]) -> Call:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxrl.core import stream
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import REPLICATED, Array, Batch, Environment, Source, Tasks, Tree, struct
-from jaxrl.sources.handed import handed
+from jaxrl.sources.handed import host_source
 from jaxrl.sources.rollouts import SPLIT, check_shards, check_tasks, score_tasks
 from jaxrl.tasks.basic import fixed
 
@@ -99,4 +99,4 @@ def episodes(
         hyper=dict(tasks.hyper),
         partition=EpisodesState(REPLICATED, REPLICATED, SPLIT),
     )
-    return handed(source, env, fresh=True) if env.host else source
+    return host_source(source, env, fresh=True) if env.host else source

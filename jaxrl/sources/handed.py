@@ -38,7 +38,7 @@ class Handed:
 
 @dataclasses.dataclass(frozen=True)
 class Play:
-    """How windows are played for a source.
+    """Sizes and kind of the windows that are played for a source.
 
     env: the environment, which runs on the host. num_envs, num_steps: sizes of a window. fresh:
     whether every window begins new episodes and ends with them. masked: whether windows have a
@@ -52,7 +52,7 @@ class Play:
     masked: bool
 
 
-def handed(compiled: Source, env: Environment, fresh: bool = False) -> Source:
+def host_source(compiled: Source, env: Environment, fresh: bool = False) -> Source:
     """Return a source of windows that look like those of `compiled` and are handed to it.
 
     compiled: the source of `env`, whose `reset` and `step` tell shapes only. fresh: as in `Play`.
@@ -94,7 +94,8 @@ def _nothing(compiled: Source, masked: bool, policy: Any, key: Any) -> Window:
     if masked and batch.mask is None:
         batch = dataclasses.replace(batch, mask=jnp.ones(shape, bool))
     no = jnp.zeros(shape, bool)
-    endings = stream.Endings(no, batch.transitions.reward, no.astype(jnp.int32), {})
+    metrics = batch.transitions.next_timestep.metrics or {}
+    endings = stream.Endings(no, batch.transitions.reward, no.astype(jnp.int32), metrics)
     return Window(batch, endings)
 
 

@@ -25,7 +25,7 @@ from jaxrl.core.types import (
     Tree,
     struct,
 )
-from jaxrl.sources.handed import handed
+from jaxrl.sources.handed import host_source
 from jaxrl.tasks.basic import fixed
 
 SHARDS = "shards"  # the mesh axis over which environments are split
@@ -151,4 +151,4 @@ def rollouts(
         hyper=dict(tasks.hyper),
         partition=RolloutState(SPLIT, REPLICATED, REPLICATED),
     )
-    return handed(source, env) if env.host else source
+    return host_source(source, env) if env.host else source

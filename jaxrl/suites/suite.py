@@ -281,7 +281,6 @@ def _lay_over(settings: Mapping[str, Any], change: Mapping[str, Any]) -> dict[st
     for name, value in change.items():
         old = found.get(name)
         if isinstance(old, Mapping) and isinstance(value, Mapping):
-            found[name] = _lay_over(old, value)
-        else:
-            found[name] = value
+            value = _lay_over(old, value)
+        found[name] = value
     return found

@@ -1,7 +1,8 @@
 """Sweeps over settings and seeds: `jaxrl sweep`."""
 
+from jaxrl.runtime.members import is_sweep
 from jaxrl.sweeps.parts import Search
 from jaxrl.sweeps.points import Values, parse
-from jaxrl.sweeps.sweeping import is_sweep, sweep
+from jaxrl.sweeps.sweeping import sweep
 
 __all__ = ["Search", "Values", "is_sweep", "parse", "sweep"]

@@ -13,13 +13,13 @@ import numpy as np
 
 from jaxrl.core import settings
 from jaxrl.core.errors import UserError, unknown
-from jaxrl.core.hyper import check, hypers
+from jaxrl.core.hyper import MANY, check, hypers, log_scaled
 from jaxrl.runtime import configuration
 from jaxrl.runtime.configuration import Experiment
 
 Point = dict[str, Any]  # setting -> value; settings under agent without that prefix
 PARAMS = "env_params."
-_RANGE = re.compile(r"(log|uniform)\(([^,()]*),([^,()]*)\)")
+_RANGE = re.compile(r"(range|log|uniform)\(([^,()]*),([^,()]*)(?:,([^,()]*))?\)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +56,11 @@ def parse(config: Experiment, words: Sequence[str]) -> dict[str, Values]:
     Others are `agent.hidden=64,64/32,32`, `agent.clip=uniform(0.1,0.3)` and `env-params.size=3,4`.
     Settings have their full names, those under agent without that prefix.
 
+    `range(1e-4,1e-3)` is drawn from uniformly in the logarithm if the setting is declared with
+    `log=True`, as learning rates are, and uniformly otherwise; `log` and `uniform` say which.
+    A third number, as in `range(1e-4,1e-3,5)`, lists so many values instead, with equal factors or
+    differences between them, both ends included.
+
     Raises:
         UserError: for an unknown setting, a value of the wrong type or out of range, a setting or
             value given twice, a range of a setting that is part of the program, or if nothing is
@@ -80,7 +85,7 @@ def parse(config: Experiment, words: Sequence[str]) -> dict[str, Values]:
                 f"range; list values instead of {text}."
             )
         if drawn:
-            varied[name] = _range(name, *drawn.groups())
+            varied[name] = _range(config, name, *drawn.groups())
             ends = [varied[name].low, varied[name].high]
         else:
             listed = [
@@ -165,11 +170,26 @@ def _split(text: str, kind: Any) -> list[str]:
     return text.split("/" if lists or (either and "/" in text) else ",")
 
 
-def _range(name: str, spread: str, *ends: str) -> Values:
-    low, high = (configuration.convert(_display_name(name), x.strip(), float) for x in ends)
-    if not low < high or (spread == "log" and low <= 0):
+def is_log(config: Experiment, name: str) -> bool:
+    """Return whether a setting is declared to have values that differ by factors."""
+    return name in log_scaled(config.agent)
+
+
+def _range(
+    config: Experiment, name: str, spread: str, first: str, last: str, count: str | None
+) -> Values:
+    label = _display_name(name)
+    low, high = (configuration.convert(label, x.strip(), float) for x in (first, last))
+    log = spread == "log" or (spread == "range" and is_log(config, name))
+    if not low < high or (log and low <= 0):
         raise UserError(
-            f"{_display_name(name)} is varied over {spread}({low:g},{high:g}); the first number "
-            f"must be the smaller one{' and above 0' if spread == 'log' else ''}."
+            f"{label} is varied over {spread}({low:g},{high:g}); the first number must be the "
+            f"smaller one{' and above 0' if log else ''}."
         )
-    return Values((), low, high, spread == "log")
+    if count is None:
+        return Values((), low, high, log)
+    number = configuration.convert(label, count.strip(), int)
+    if not 2 <= number <= MANY:
+        raise UserError(f"{label} is varied over {number} values of a range; list at least 2.")
+    listed = (np.geomspace if log else np.linspace)(low, high, number)
+    return Values(tuple(listed.tolist()), low, high, log)

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from jaxrl.core.hyper import log_scaled
+from jaxrl.evaluation.statistics import Interval, confidence_text, score_interval
 from jaxrl.runtime import log as logs
 from jaxrl.runtime import run_folder
 from jaxrl.runtime.configuration import Experiment
 from jaxrl.runtime.display import Display
+from jaxrl.runtime.members import RANKING
 from jaxrl.sweeps.parts import Part, Sweep, scores_by_point
 from jaxrl.sweeps.points import Point, format_value
+
+MOST_PRINTED = 10  # points in the printed ranking
+LEVEL = "="  # marks points whose interval overlaps that of the best
 
 
 def final_scores(folder: Path, part: Part) -> np.ndarray:
@@ -39,12 +46,82 @@ def evaluations(folder: Path, part: Part, display: Display) -> tuple[np.ndarray,
 def rank(folder: Path, parts: list[Part]) -> dict[int, list[float]]:
     """Return the scores of each point, over all its seeds, with the best point first.
 
-    A point that continued further comes before one that was left behind; then the mean decides.
+    A point that continued further comes before one that was left behind; then the mean decides. A
+    point with a seed that diverged comes last.
     """
     scores = scores_by_point(parts, [final_scores(folder, part) for part in parts])
     reached = {point: part.segment for part in parts for point in part.points}
     mean = lambda p: np.mean(scores[p]) if np.isfinite(scores[p]).all() else -np.inf
     return {p: scores[p] for p in sorted(scores, key=lambda p: (-reached[p], -mean(p), p))}
+
+
+@dataclasses.dataclass(frozen=True)
+class Ranked:
+    """A point in the ranking of a sweep, over all its seeds.
+
+    interval: NaN where a seed diverged; infinite for a single seed.
+    is_level: whether the interval overlaps that of the best point; None where one is unknown.
+    places: its members, each the index in a run, after the name of the run's folder and a slash if
+        it is not the sweep's: `3`, `program1/0`.
+    """
+
+    point: int
+    settings: Point
+    interval: Interval
+    seeds: int
+    is_level: bool | None
+    places: list[str]
+
+    @property
+    def name(self) -> str:
+        return name_point(self.settings)
+
+
+def name_point(settings: Mapping[str, Any]) -> str:
+    """Return the name of a point, such as `clip 0.1, hidden 64,64`."""
+    return ", ".join(f"{k} {format_value(v)}" for k, v in settings.items())
+
+
+def ranking(folder: Path, found: list[Point], parts: list[Part]) -> list[Ranked]:
+    """Return the points, the best first, with the interval of each mean over seeds."""
+    final, ranked = _final_settings(found, parts), []
+    places = _places(parts)
+    best: Interval | None = None
+    for point, scores in rank(folder, parts).items():
+        nothing = Interval(np.nan, np.nan, np.nan)
+        interval = score_interval(scores) if np.isfinite(scores).all() else nothing
+        best = best or interval
+        ends = [*interval, *best]
+        level = bool(interval.high >= best.low) if np.isfinite(ends).all() else None
+        ranked.append(Ranked(point, final[point], interval, len(scores), level, places[point]))
+    return ranked
+
+
+def _places(parts: list[Part]) -> dict[int, list[str]]:
+    """Return where each point's members are, in the last segment that it was in."""
+    last = {point: part.segment for part in parts for point in part.points}
+    found: dict[int, list[str]] = {}
+    for part in parts:
+        for i, point in enumerate(part.points):
+            if part.segment == last[point]:
+                found.setdefault(point, []).append(f"{part.name}/{i}" if part.name else str(i))
+    return found
+
+
+def write_ranking(path: Path, ranked: list[Ranked]) -> None:
+    """Write a row for each point, the best first; `jaxrl.load` reads it."""
+    columns = ["rank", "point", "name", "mean", "low", "high", "seeds", "level_with_best"]
+    known = lambda x: x if np.isfinite(x) else ""
+    level = {None: "", False: "false", True: "true"}
+    rows = [
+        [
+            *(i, x.point, x.name),
+            *map(known, x.interval),
+            *(x.seeds, level[x.is_level], " ".join(x.places)),
+        ]
+        for i, x in enumerate(ranked, 1)
+    ]
+    _write_csv(path, [*columns, "members"], rows)
 
 
 def _final_settings(found: list[Point], parts: list[Part]) -> dict[int, Point]:
@@ -59,7 +136,7 @@ def _final_settings(found: list[Point], parts: list[Part]) -> dict[int, Point]:
 def write_comparison(
     folder: Path, config: Experiment, found: list[Point], parts: list[Part], display: Display
 ) -> None:
-    """Write sweep.csv and sweep.png for all parts that are done."""
+    """Write sweep.csv, ranking.csv and sweep.png for all parts that are done."""
     from jaxrl.evaluation.score_plots import sweep_picture
 
     order = rank(folder, parts)
@@ -73,12 +150,14 @@ def write_comparison(
             ]
     columns = ["point", "seed", *found[0], "steps", "return"]
     _write_csv(folder / "sweep.csv", columns, itertools.chain(*rows.values()))
+    write_ranking(folder / RANKING, ranking(folder, found, parts))
     seeds, final = max(map(len, order.values())), _final_settings(found, parts)
     sweep_picture(
         {name: [_cell(final[p][name]) for p in order] for name in found[0]},
         [[*scores, *[np.nan] * (seeds - len(scores))] for scores in order.values()],
         folder / "sweep.png",
         title=f"{config.algorithm} on {config.env}",
+        log_scaled=log_scaled(config.agent),
     )
 
 
@@ -106,9 +185,33 @@ def _cell(value: Any) -> Any:
 
 
 def print_ranking(folder: Path, found: list[Point], parts: list[Part], display: Display) -> None:
-    """Print the final returns of the ten best points, the best first."""
-    final = _final_settings(found, parts)
-    for point, scores in itertools.islice(rank(folder, parts).items(), 10):
-        values = (f"{name} {format_value(value)}" for name, value in final[point].items())
-        display.say(f"{', '.join(values) or 'all seeds'}: final return {np.mean(scores):.5g}")
-    display.say(f"Table and picture: {folder / 'sweep.csv'}, {folder / 'sweep.png'}")
+    """Print the ten best points, the best first: mean final return, its interval, and seeds."""
+    ranked = ranking(folder, found, parts)
+    for line in ranking_table(ranked[:MOST_PRINTED]):
+        display.say(line)
+    if len(ranked) > MOST_PRINTED:
+        display.say(f"... and {len(ranked) - MOST_PRINTED} more in {folder / RANKING}")
+    display.say(f"Tables and picture: {folder / RANKING}, sweep.csv, sweep.png")
+
+
+def ranking_table(ranked: list[Ranked]) -> list[str]:
+    """Return the lines of the table of points, and what its marks say."""
+    least = min(x.seeds for x in ranked)
+    rows = [["", "point", "final return", f"{confidence_text(least)} interval", "seeds"]]
+    for x in ranked:
+        mean, low, high = (f"{part:.5g}" for part in x.interval)
+        known = np.isfinite(x.interval.low)
+        mark = LEVEL if x.is_level and x is not ranked[0] else ""
+        mean = mean if np.isfinite(x.interval.estimate) else "diverged"
+        ends = f"{low} to {high}" if known else ""
+        rows.append([mark, x.name or "all seeds", mean, ends, str(x.seeds)])
+    if least == 1:
+        rows[0][3] = "interval"
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    texts = [[x.ljust(n) for x, n in zip(row, widths, strict=True)] for row in rows]
+    lines = ["  ".join(row).rstrip() for row in texts]
+    if any(row[0] for row in rows):
+        lines.append(f"{LEVEL} Its interval overlaps the best one's; more seeds may reorder them.")
+    if len(ranked) > 1 and least == 1:
+        lines.append("One seed has no interval, so the order is uncertain; add --seeds.")
+    return lines

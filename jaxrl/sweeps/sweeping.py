@@ -28,7 +28,7 @@ from jaxrl.runtime.building import build, configure_jax, plan
 from jaxrl.runtime.configuration import Experiment
 from jaxrl.runtime.display import Display
 from jaxrl.runtime.errors import Stopped
-from jaxrl.runtime.members import SWEEP, read_members
+from jaxrl.runtime.members import SWEEP, has_many_runs, read_members
 from jaxrl.runtime.stopping import NotFinite
 from jaxrl.sweeps import memory, results
 from jaxrl.sweeps.parts import (
@@ -46,24 +46,16 @@ from jaxrl.sweeps.parts import (
 from jaxrl.sweeps.points import Point, Values, format_value, is_hyper, points
 
 
-def is_sweep(folder: str | Path) -> bool:
-    """Return whether `folder` is a sweep: several runs, or a run whose members' hypers differ."""
-    return _has_many_runs(Path(folder)) or bool(read_members(Path(folder)).hyper)
-
-
-def _has_many_runs(folder: Path) -> bool:
-    return (folder / SWEEP).is_file()
-
-
 def sweep(
     config: Experiment, varied: Mapping[str, Values] | None = None, search: Search = Search()
 ) -> Path:
     """Train the points of `varied` with `config.seeds`, or resume the sweep `config.resume`.
 
     Besides the files of a run, the folder holds sweep.csv, a row for each member and evaluation
-    (point, seed, the varied values, steps, return) with the best points first, and sweep.png. With
-    population based training it also holds lineage.csv: the member whose state each one continued
-    from, and its hypers then.
+    (point, seed, the varied values, steps, return) with the best points first, ranking.csv, a row
+    for each point (mean final return over seeds, its interval, number of seeds), and sweep.png.
+    With population based training it also holds lineage.csv: the member whose state each one
+    continued from, and its hypers then.
 
     Returns:
         The sweep's folder.
@@ -144,7 +136,7 @@ def _plan(
 
 def _resume(config: Experiment, display: Display) -> Path:
     folder = run_folder.check(config.resume)
-    if not _has_many_runs(folder):
+    if not has_many_runs(folder):
         training.train(config)
         return _compare_members(folder, config, display)
     continuing.check_unchanged(config, folder)

@@ -107,6 +107,12 @@ def test_another_algorithm(tmp_path):
     assert config.steps == 5 and isinstance(config.agent, registry.builder("a2c")[1])
 
 
+def test_an_algorithm_may_be_named_without_an_option():
+    config = parse("dqn", "--env", "catch", "--agent.num-envs", "3")
+    assert config == parse("--algorithm", "dqn", "--env", "catch", "--agent.num-envs", "3")
+    assert (config.algorithm, config.env, config.agent.replay.num_envs) == ("dqn", "catch", 3)
+
+
 def test_take():
     words = ["a.yaml", "--vary", "x=1", "y=2", "--seeds", "3", "--vary=z=4"]
     assert command_line.take_words(words, "vary") == (

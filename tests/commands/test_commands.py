@@ -172,6 +172,74 @@ def test_an_environment_is_shown_with_its_spaces_and_settings(capsys):
     assert "speaker: " in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (
+            "gae",
+            [
+                "jaxrl.losses.gae(reward: Array",
+                "Args:",
+                "advantages/returns.py",
+                "return reverse_recurrence(",
+            ],
+        ),
+        ("dpo", ["jaxrl.losses.dpo(chosen_log_prob: Array", "return "]),
+        ("PPO", ["clipped_surrogate", "jaxrl show ppo describes the algorithm"]),
+        ("SimPO", ["SimPO: Not here"]),
+        ("ppo/cartpole", ["algorithm: ppo", "jaxrl train ppo/cartpole"]),
+    ],
+)
+def test_losses_and_configurations_are_shown_in_full(name, said, capsys):
+    commands.main(["show", name])
+    shown = capsys.readouterr().out
+    assert all(text in shown for text in said)
+
+
+def test_algorithms_and_environments_of_a_user_are_shown(tmp_path, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "my_agents.py").write_text(
+        '''"""Mine is a variant."""
+import jaxrl
+from jaxrl.core.types import Environment
+
+mine = jaxrl.algorithms.dqn.variant("mine", double=True)
+
+
+def maze(size: int = 3) -> Environment:
+    """My maze."""
+    return jaxrl.make("empty")
+'''
+    )
+    commands.main(["show", "my_agents:mine"])
+    shown = capsys.readouterr().out
+    assert "Mine is a variant." in shown and "optimizer.learning_rate" in shown
+    commands.main(["show", "my_agents:maze"])
+    assert "observation:" in capsys.readouterr().out
+    with pytest.raises(UserError, match="did you mean 'mine'"):
+        commands.main(["show", "my_agents:mina"])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("train ppo", "jaxrl train ppo/cartpole, .*jaxrl train ppo --env ENV"),
+        ("train ppo cartpole", "jaxrl train ppo --env cartpole"),
+        ("train catch", "jaxrl train ppo --env catch"),
+        ("train ppo/catch", "jaxrl train ppo --env catch"),
+        ("train dqn --algorithm ppo --env catch", "given twice"),
+        ("train --algo dqn --env catch", "did you mean '--algorithm'"),
+        ("train dqn --environment catch", "did you mean '--env'|environment"),
+        ("train ppoo --env catch", "did you mean 'ppo'"),
+        ("show gaee", "did you mean 'gae'|'GAE'"),
+    ],
+)
+def test_a_wrong_form_leads_to_the_right_one(words, said):
+    with pytest.raises(UserError, match=said) as error:
+        commands.main(words.split())
+    assert len(str(error.value)) < 400
+
+
 @pytest.mark.parametrize("name", ["cartpol", "ppoo", "nowhere:there", ""])
 def test_what_cannot_be_shown(name):
     with pytest.raises(UserError):

@@ -20,5 +20,9 @@ def test_a_sweep_from_a_shell(tmp_path):
     folder = tmp_path / "here" / "ppo-cartpole-0001"
     assert {"sweep.csv", "sweep.png", "summary.json"} <= {p.name for p in folder.iterdir()}
     assert "Compiling: " in done.stderr and "of 64 steps" in done.stderr
-    assert "clip 0.1: final return" in done.stderr and "sweep.png" in done.stderr
+    assert (
+        "clip 0.1  " in done.stderr
+        and "final return  " in done.stderr
+        and "sweep.png" in done.stderr
+    )
     assert "Saved in here/ppo-cartpole-0001" in done.stderr

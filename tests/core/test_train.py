@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import jaxrl
 from jaxrl.core import metrics as m
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
@@ -206,6 +207,63 @@ def test_another_algorithm_of_the_same_name_never_runs_old_code():
         changed = make(sign)
         _, row = jitted(changed, start(changed, random.key(0)), 2)
         assert m.values(row)["sign"] == sign
+
+
+COMPILED = "/jax/core/compile/backend_compile_duration"
+compiled: list[str] = []
+jax.monitoring.register_event_duration_secs_listener(
+    lambda event, duration_secs, **_: compiled.append(event) if event == COMPILED else None
+)
+
+
+def programs(function):
+    """Return how many programs a call compiles, and its result."""
+    compiled.clear()
+    result = jax.block_until_ready(function())
+    return len(compiled), result
+
+
+def test_a_second_call_from_python_compiles_nothing():
+    """Call every public function bare, with arguments built anew, as in a notebook."""
+    env = lambda: jaxrl.make("catch")
+    sizes = {"num_envs": 2, "num_steps": 4, "minibatches": 2, "hidden": (4,)}
+    build = lambda: jaxrl.algorithms.ppo(env(), dict(sizes))
+    run = jaxrl.start(build(), jaxrl.key(0))
+    policy = lambda run: build().policy(run.state)
+    for number, call in enumerate(
+        (
+            lambda: jaxrl.key(1),
+            lambda: jaxrl.start(build(), jaxrl.key(1)),
+            lambda: jaxrl.start(build(), jaxrl.key(1), {"learning_rate": 1e-3}),
+            lambda: jaxrl.train(build(), run, 2),
+            lambda: jaxrl.train(build(), run, np.int64(2)),
+            lambda: m.values(jaxrl.train(build(), run, 2)[1]),
+            lambda: jaxrl.evaluate(env(), policy(run), jaxrl.key(1), 2),
+            lambda: jax.vmap(lambda x: jaxrl.train(build(), x, 2))(
+                jax.tree.map(lambda x: x[None], run)
+            ),
+        )
+    ):
+        programs(call)
+        assert programs(call)[0] == 0, number
+    later, _ = jaxrl.train(build(), run, 2)
+    assert programs(lambda: jaxrl.train(build(), later, 2))[0] == 0
+    assert programs(lambda: jaxrl.evaluate(env(), policy(later), jaxrl.key(1), 2))[0] == 0
+
+
+def test_training_does_not_donate_the_run():
+    begin = start(algorithm(), random.key(0))
+    first, second = (train(algorithm(), begin, 3) for _ in range(2))
+    assert_same_bits(first, second)
+    assert not any(x.is_deleted() for x in jax.tree.leaves((begin, first)))
+
+
+def test_inside_another_program_there_is_no_call_of_its_own():
+    """A program that trains is the same one whether or not `train` is jitted."""
+    begin = start(algorithm(), random.key(0))
+    program = jax.make_jaxpr(lambda run: train(algorithm(), run, 3))(begin)
+    assert [x.primitive.name for x in program.eqns if x.params.get("name") == "_train"] == []
+    assert "scan" in {x.primitive.name for x in program.eqns}
 
 
 def test_no_steps_change_nothing():

@@ -8,7 +8,7 @@ import pytest
 
 from jaxrl.core.errors import UserError
 from jaxrl.evaluation.curve_plots import learning_curves, panels_of_curves
-from jaxrl.evaluation.statistics import mean_interval
+from jaxrl.evaluation.statistics import score_interval
 from tests.evaluation.pictures import assert_picture, band, labeled_lines
 
 RNG = np.random.default_rng(0)
@@ -28,7 +28,7 @@ def test_learning_curves_show_the_mean_its_interval_and_every_seed(tmp_path):
         np.testing.assert_array_equal(labeled_lines(axes)[label].get_xdata(), STEPS)
         np.testing.assert_allclose(labeled_lines(axes)[label].get_ydata(), v.mean(0))
         for step, column in zip(STEPS, v.T, strict=True):
-            np.testing.assert_allclose(band(axes, STEPS, i)[step], mean_interval(column)[1:])
+            np.testing.assert_allclose(band(axes, STEPS, i)[step], score_interval(column)[1:])
     thin = [line.get_ydata() for line in axes.lines if line not in labeled_lines(axes).values()]
     np.testing.assert_array_equal(thin, [*values["a"], *values["b"]])
 
@@ -82,7 +82,7 @@ def test_seeds_without_a_value_are_left_out_of_their_columns(tmp_path):
     np.testing.assert_allclose(mean[5:8], values[1:, 5:8].mean(0))
     assert np.isnan(mean[8]) and mean[9] == values[3, 9]
     drawn = band(figure.axes[0], STEPS)
-    np.testing.assert_allclose(drawn[STEPS[6]], mean_interval(values[1:, 6])[1:])
+    np.testing.assert_allclose(drawn[STEPS[6]], score_interval(values[1:, 6])[1:])
     assert STEPS[9] not in drawn  # one seed has no interval
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from jaxrl.core.errors import UserError
 from jaxrl.evaluation.score_plots import format_value, performance_profiles, sweep_picture
-from jaxrl.evaluation.statistics import mean_interval
+from jaxrl.evaluation.statistics import score_interval
 from tests.evaluation.pictures import assert_picture, bars, labeled_lines
 
 RNG = np.random.default_rng(0)
@@ -37,7 +37,7 @@ def test_a_sweep_of_one_hyperparameter(tmp_path):
     (axes,) = figure.axes
     assert axes.get_xscale() == "log" and axes.get_xlabel() == "rate" and not figure.legends
     np.testing.assert_array_equal(axes.lines[0].get_xdata(), sorted(RATES))
-    expected = [mean_interval(scores[i][np.isfinite(scores[i])]) for i in (1, 2, 0)]
+    expected = [score_interval(scores[i][np.isfinite(scores[i])]) for i in (1, 2, 0)]
     np.testing.assert_allclose(axes.lines[0].get_ydata(), [e.estimate for e in expected])
     np.testing.assert_allclose(bars(axes)[:, :, 1], [e[1:] for e in expected])
 
@@ -56,6 +56,12 @@ def test_a_setting_without_a_score_does_not_stretch_the_axis(tmp_path):
 def test_the_axis_of_a_sweep(tmp_path, values, scale):
     figure = sweep_picture({"a": values}, RNG.normal(size=(3, 2)), tmp_path / "a.png")
     assert figure.axes[0].get_xscale() == scale
+
+
+def test_the_axis_of_a_log_scaled_setting(tmp_path):
+    rates, scores = [1e-4, 3e-4, 1e-3], RNG.normal(size=(3, 2))
+    figure = sweep_picture({"rate": rates}, scores, tmp_path / "a.png", log_scaled={"rate"})
+    assert figure.axes[0].get_xscale() == "log"
 
 
 def test_a_sweep_of_two_hyperparameters(tmp_path):
@@ -89,7 +95,7 @@ def test_any_other_sweep_becomes_bars(tmp_path, settings):
     (axes,) = figure.axes
     np.testing.assert_allclose([p.get_width() for p in axes.patches], [np.nan, 1.0, 4.0])
     segments = bars(axes)
-    np.testing.assert_allclose(segments[:, :, 0], [mean_interval(s)[1:] for s in scores[1::-1]])
+    np.testing.assert_allclose(segments[:, :, 0], [score_interval(s)[1:] for s in scores[1::-1]])
     labels = [t.get_text() for t in axes.get_yticklabels()]
     for name, values in settings.items():
         assert f"{name}={format_value(values[0])}" in labels[2]

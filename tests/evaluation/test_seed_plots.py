@@ -7,7 +7,7 @@ from matplotlib.colors import to_hex
 from jaxrl.core.errors import UserError
 from jaxrl.evaluation.figures import FAINT, INK
 from jaxrl.evaluation.seed_plots import seed_strips
-from jaxrl.evaluation.statistics import mean_interval
+from jaxrl.evaluation.statistics import score_interval
 from tests.evaluation.pictures import assert_picture, bars
 
 SCORES = {"new": [0.5, 0.7, np.nan, 0.9], "old": [0.1, 0.1, 0.1], "one seed": [0.4]}
@@ -46,7 +46,7 @@ def test_every_finite_seed_is_a_dot_in_the_row_of_its_label(tmp_path):
 
 def test_a_diamond_is_the_mean_with_its_interval():
     (axes,) = seed_strips({"score": SCORES}, None).axes
-    expected = [mean_interval(x) for x in ([0.5, 0.7, 0.9], [0.1, 0.1, 0.1])]
+    expected = [score_interval(x) for x in ([0.5, 0.7, 0.9], [0.1, 0.1, 0.1])]
     np.testing.assert_allclose(diamonds(axes), [[e.estimate, i] for i, e in enumerate(expected)])
     np.testing.assert_allclose(bars(axes)[:, :, 0], [[e.low, e.high] for e in expected])
     assert {to_hex(x.get_color()) for x in axes.lines if x.get_marker() == "D"} == {INK}

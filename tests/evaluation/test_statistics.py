@@ -99,9 +99,10 @@ def test_rates_are_recognized_by_name():
     for name in (*s.RATES, "contact_foot"):
         assert s.metric_interval(name, few) == s.rate_interval(few) != s.mean_interval(few)
     for name in ("return", "length", "regret"):
-        assert s.metric_interval(name, few) == s.mean_interval(few)
+        assert s.metric_interval(name, few) == s.score_interval(few)
     odd = [2.0, 1.0]  # not a rate, whatever its name means here
-    assert s.metric_interval("success", odd) == s.mean_interval(odd)
+    assert s.metric_interval("success", odd) == s.score_interval(odd)
+    assert s.confidence_text(2) == "50 %" and s.confidence_text(2, "success") == "95 %"
 
 
 def coverage(intervals: s.Interval, truth: float) -> float:
@@ -128,6 +129,37 @@ def test_a_bootstrap_of_five_runs_is_too_narrow():
     held = [s.stratified_bootstrap(np.mean, x, resamples=400) for x in draws]
     share = np.mean([low <= 0 <= high for _, low, high in held])
     assert 0.76 < share < 0.89
+
+
+def test_a_score_has_an_interval_within_its_bounds():
+    returns = [500.0, 500, 500, 500, 500, 500, 350, 343.6]  # CartPole's, of 8 seeds
+    assert s.mean_interval(returns).high > 500
+    mean, low, high = s.score_interval(returns)
+    assert mean == s.mean_interval(returns).estimate and high == 500
+    assert low == s.mean_interval(returns).low > min(returns)
+    assert s.score_interval([1.0]) == (1, -np.inf, np.inf)
+    assert s.score_interval([0.1] * 3) == pytest.approx((0.1, 0.1, 0.1))
+
+
+@settings(max_examples=200)
+@given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=20), st.floats(0.01, 0.999))
+def test_score_intervals_stay_within_the_scores(x, confidence):
+    estimate, low, high = s.score_interval(x, confidence)
+    assert min(x) - 1e-9 * abs(min(x)) <= low <= estimate <= high <= max(x) + 1e-9 * abs(max(x))
+
+
+@pytest.mark.parametrize(("runs", "level"), [(2, "50 %"), (3, "75 %"), (4, "88 %"), (5, "94 %")])
+def test_few_scores_span_the_truth_less_often_and_are_said_to(runs, level):
+    assert s.confidence_text(runs) == level
+    share = coverage(s.score_interval(np.random.default_rng(runs).normal(size=(runs, 20_000))), 0.0)
+    assert share == pytest.approx(s.score_confidence(runs), abs=0.015)
+
+
+@pytest.mark.parametrize("runs", [6, 10, 20])
+def test_more_scores_have_intervals_as_good_as_uncut_ones(runs):
+    assert s.confidence_text(runs) == "95 %"
+    share = coverage(s.score_interval(np.random.default_rng(runs).normal(size=(runs, 20_000))), 0.0)
+    assert share == pytest.approx(0.95, abs=0.01)
 
 
 def test_paired_interval_is_that_of_the_differences():
@@ -170,7 +202,7 @@ def test_interquartile_intervals_are_the_bootstraps_but_of_one_run():
 
 def test_column_intervals():
     values = RNG.normal(size=(6, 4))
-    for got, expected in zip(s.column_intervals(values), s.mean_interval(values), strict=True):
+    for got, expected in zip(s.column_intervals(values), s.score_interval(values), strict=True):
         np.testing.assert_allclose(got, expected)
     many = np.append(np.arange(8.0), np.nan)[:, None] ** 2
     robust = s.column_intervals(many, robust=True)

@@ -10,8 +10,9 @@ import pytest
 
 from experiments.evidence import course as courses
 from experiments.evidence import digests, measure
-from experiments.evidence.course import Course, Moment, along, beginning, end, returns
+from experiments.evidence.course import Course, along, beginning, end
 from experiments.evidence.declare import Arena, Side, Trial
+from experiments.evidence.moments import Moment, returns
 from jaxrl import envs
 from jaxrl.core import metrics as m
 from jaxrl.core import random

@@ -40,8 +40,8 @@ def test_learning_beside_a_peer():
     found = cells(report.learning(records, "algorithm"))
     assert list(found) == [("dqn", "end"), ("dqn", "mean of curve")]
     ours, theirs, above = found["dqn", "end"]
-    # t(2, 0.975) = 4.303; both sides have a standard deviation of 1, 4.303 / sqrt(3) = 2.48.
-    assert ours == "4 [1.52, 6.48]" and theirs == "2 [-0.484, 4.48]"
+    # Student's ends, 4 - 2.48 and 4 + 2.48, lie outside of the three seeds.
+    assert ours == "4 [3, 5]" and theirs == "2 [1, 3]"
     assert above.startswith("0.944 [")  # 8 of 9 pairs, and one tie
     assert found["dqn", "mean of curve"][0].startswith("2 [")  # of 3, 5/3 and 4/3
 

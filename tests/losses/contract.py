@@ -17,6 +17,7 @@ import dataclasses
 import functools
 import inspect
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -183,7 +184,8 @@ def takes_numpy_arrays(case: Case) -> None:
 
     The plain function is called, since tests/losses/compiled.py would pass it JAX arrays.
     """
-    function = inspect.unwrap(case.function)
+    plain = inspect.unwrap(case.function)
+    function = getattr(sys.modules[plain.__module__], plain.__name__, plain)
     arrays, static = split(cast(case.example(), np.float32))
     shape = lambda tree: [
         (x.shape, jax.dtypes.canonicalize_dtype(x.dtype)) for x in jax.tree.leaves(tree)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from experiments import document_losses
+from jaxrl import losses
 from tests.losses.contract import ROOMS
 
 MODULES = {
@@ -118,3 +119,18 @@ def test_every_alias_leads_to_a_function():
         "C51",
     }
     assert wanted <= set(document_losses.aliases())
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("ppo", "what people call so is here: clipped_surrogate"),
+        ("barlow_twins", "Not here; info_nce"),
+        ("squared_eror", "did you mean 'squared_error'"),
+        ("zzz", "jaxrl.losses has no 'zzz'."),
+    ],
+)
+def test_a_name_that_is_not_here_leads_to_what_is_meant(name, said):
+    with pytest.raises(AttributeError) as error:
+        getattr(losses, name)
+    assert said in str(error.value)

@@ -126,10 +126,11 @@ def test_two_algorithms_are_compared(tmp_path):
         estimate, low, high = numbers(found.row(name, "IQM [95 %]"))
         assert estimate == pytest.approx(middle(x), abs=1e-3) and low <= estimate <= high
         mean, low, high = numbers(found.row(name, "mean [95 %]"))
-        half = (high - low) / 2
         t = {6: 2.5706, 5: 2.7764}[len(x)]
+        half = t * x.std(ddof=1) / np.sqrt(len(x))
         assert mean == pytest.approx(x.mean(), abs=1e-3)
-        assert half == pytest.approx(t * x.std(ddof=1) / np.sqrt(len(x)), rel=2e-3)
+        assert low == pytest.approx(max(x.mean() - half, x.min()), abs=1e-3)
+        assert high == pytest.approx(min(x.mean() + half, x.max()), abs=1e-3)
         assert found.row(name, "seeds") == str(len(x))
     x, y = (("ppo", a[:, -1]), ("dqn", b[:5, -1]))
     if middle(x[1]) < middle(y[1]):

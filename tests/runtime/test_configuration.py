@@ -177,6 +177,10 @@ def test_every_configuration_that_comes_along_is_read(path, no_training):
     assert config.algorithm == path.parent.name
     if "LunarLander" in config.env:
         pytest.importorskip("Box2D", reason="gymnasium[box2d] is not installed")
+    if config.env.startswith("jaxmarl/"):
+        pytest.importorskip("jaxmarl", reason="the jaxmarl extra is not installed")
+    if config.env.startswith("playground/"):
+        pytest.importorskip("mujoco_playground", reason="the playground extra is not installed")
     building.build(config)
 
 

@@ -19,7 +19,9 @@ from jaxrl.core.settings import replace
 from jaxrl.evaluation import render
 from jaxrl.runtime import building, host, load, training
 from jaxrl.runtime.configuration import experiment
+from jaxrl.runtime.host_program import HostProgram
 from jaxrl.runtime.members import Members
+from jaxrl.sources.handed import check_played
 from jaxrl.sources.packing import unpack
 from tests.runtime.test_players import Walk
 
@@ -53,7 +55,7 @@ def test_a_replay_holds_what_was_played():
 
 
 def test_a_run_is_the_same_however_its_threads_run():
-    """With staleness 0 a queue changes nothing; with 1, two runs are equal to each other."""
+    """A queue changes nothing with staleness 0; with 1, two runs are equal to each other."""
 
     environments = host.Environments("CartPole-v1", 2)
     algorithm = ppo(environments.env, replace(ppo.Config(), {"num_envs": 2, "num_steps": 8}))
@@ -63,7 +65,9 @@ def test_a_run_is_the_same_however_its_threads_run():
         return jax.tree.leaves(host.train(algorithm, playing, run, 4)[0].state.agent)
 
     def behind(staleness):
-        players = host.Players([environments], algorithm.source.played_by, staleness=staleness)
+        players = host.Players(
+            [environments], check_played(algorithm.source, "ppo"), staleness=staleness
+        )
         return train(players)
 
     equal = lambda a, b: all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
@@ -79,7 +83,7 @@ def test_algorithms_learn_on_the_host(name):
     _, config = registry.tiny(name)
     there = "gymnasium/Pendulum-v1" if name == "td3" else "gymnasium/CartPole-v1"
     algorithm = registry.builder(name)[0](envs.make(there), config)
-    play = algorithm.source.played_by
+    play = check_played(algorithm.source, name)
     environments = host.Environments(play.env, play.num_envs)
     run = host.start(algorithm, environments, random.key(0))
     run, row = host.train(algorithm, environments, run, 2)
@@ -114,6 +118,7 @@ def test_seeds_and_threads_by_configuration(tmp_path):
     assert load(folder, member=1).policy is not None
     one = dataclasses.replace(config, seeds=1, host=dataclasses.replace(config.host, actors=2))
     program = building.program(one, building.build(one)[1], Members([{"seed": 0}]))
+    assert isinstance(program, HostProgram)
     assert [e.num_envs for e in program.players.environments] == [1, 1]
 
 

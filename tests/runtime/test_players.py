@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import gymnasium
 import jax
@@ -37,15 +38,15 @@ class Walk(gymnasium.Env):
     def reset(self, *, seed=None, options=None):
         self.episode += 1
         self.t = 0
-        return self._seen(), {}
+        return self._observation(), {}
 
     def step(self, action):
         self.t += 1
         kind = self.episode % 2
         over = self.t == 2 + kind
-        return self._seen(), float(action), over and not kind, over and bool(kind), {}
+        return self._observation(), float(action), over and not kind, over and bool(kind), {}
 
-    def _seen(self):
+    def _observation(self):
         return np.array([self.own + 10 * self.episode + self.t, self.t], np.float64)
 
 
@@ -60,7 +61,7 @@ def act(state, timestep, memory, key, greedy):
     return jnp.full(n, state, jnp.int32), memory + 1, {"before": memory}
 
 
-def policy(state=0):
+def policy(state: Any = 0) -> Policy:
     return Policy(act, lambda n: jnp.zeros(n, jnp.int32), jnp.asarray(state))
 
 
@@ -110,6 +111,7 @@ def test_steps_that_are_none_are_masked():
     environments, window = start(env, 2, 12)
     played = play(environments, policy(1), random.key(0), window)
     mask, done = played.batch.mask, played.batch.transitions.next_timestep.done
+    assert mask is not None
     np.testing.assert_array_equal(~mask[1:], done[:-1])  # the step after an end is none
     np.testing.assert_array_equal(played.endings.done, done)
     lengths = played.endings.episode_length[played.endings.done]
@@ -124,6 +126,7 @@ def test_episodes_begin_anew_and_end_once():
     for _ in range(2):
         played = play(environments, policy(1), random.key(1), window)
         batch = played.batch
+        assert batch.mask is not None
         assert batch.transitions.timestep.first[0].all() and batch.tail is None
         assert (batch.mask.sum(0) == played.endings.episode_length.max(0)).all()
         assert (played.endings.done.sum(0) == 1).all() and batch.mask.shape == (5, 3)
@@ -192,11 +195,11 @@ def test_frames_are_stacked_as_in_a_compiled_environment():
 class Pictures(gymnasium.Env):
     action_space = theirs.Discrete(2)
 
-    def __init__(self, space):
-        self.observation_space = space
+    def __init__(self, space: Any):
+        self.observation_space = self.space = space
 
     def reset(self, *, seed=None, options=None):
-        return np.full(self.observation_space.shape, 7, np.uint8), {}
+        return np.full(self.space.shape, 7, np.uint8), {}
 
     def step(self, action):
         return self.reset()[0], 0.0, False, False, {}

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from jaxrl.core.errors import UserError
+from jaxrl.core.hyper import hypers, log_scaled
 from jaxrl.runtime import configuration
 from jaxrl.sweeps.points import Values, apply, is_hyper, parse, points
 from tests.runtime import tiny
@@ -92,3 +93,36 @@ def test_a_grid_and_samples_that_do_not_fit():
         points(lists | spread, 0, 0)
     with pytest.raises(UserError, match="--samples needs a range"):
         points(lists, 5, 0)
+
+
+def test_a_range_is_spaced_as_the_setting_declares():
+    config = tiny.config()
+    words = ["learning-rate=range(1e-4,1e-2)", "agent.clip=range(0.1,0.3)"]
+    drawn = parse(config, words)
+    assert drawn["optimizer.learning_rate"] == Values((), 1e-4, 1e-2, log=True)
+    assert drawn["clip"] == Values((), 0.1, 0.3)
+    assert parse(config, ["learning-rate=uniform(1e-4,1e-2)"]) == {
+        "optimizer.learning_rate": Values((), 1e-4, 1e-2)
+    }
+    found = points(drawn, 4000, seed=0)
+    middle = np.median([point["optimizer.learning_rate"] for point in found])
+    np.testing.assert_allclose(np.log10(middle), -3, atol=0.1)
+    grid = parse(config, ["learning-rate=range(1e-4,1e-2,3)", "agent.clip=range(0.1,0.3,3)"])
+    rates = grid["optimizer.learning_rate"].listed
+    np.testing.assert_allclose(rates, [1e-4, 1e-3, 1e-2])
+    np.testing.assert_allclose(grid["clip"].listed, [0.1, 0.2, 0.3])
+    assert len(points(grid, 0, 0)) == 9
+    for words, sentence in (
+        ("learning-rate=range(0,1)", "must be the smaller one and above 0"),
+        ("learning-rate=range(1e-4,1e-2,1)", "list at least 2"),
+    ):
+        with pytest.raises(UserError, match=sentence):
+            parse(config, [words])
+
+
+@pytest.mark.parametrize("name", ["ppo", "sac", "lifelong_ppo", "iql", "evolution_strategy"])
+def test_all_learning_rates_are_log_scaled(name):
+    agent = configuration.experiment({"algorithm": name}).agent
+    rates = {x for x in hypers(agent) if x.endswith("learning_rate")}
+    assert rates and rates <= log_scaled(agent)
+    assert "discount" not in log_scaled(agent)

@@ -10,6 +10,7 @@ import pytest
 
 from jaxrl import runtime
 from jaxrl.commands import command_line
+from jaxrl.core.errors import UserError
 from jaxrl.runtime import run_folder
 from tests.runtime import tiny
 
@@ -136,6 +137,42 @@ def test_forks_of_a_sweep(healthy, tmp_path, capsys):
     vary = ["--vary", "agent.clip=1,2"]
     assert command_line.call(tiny.sweep_script.main, [*words, *vary]) == 2
     assert "A sweep cannot be forked" in capsys.readouterr().err
+
+
+def test_a_sweep_is_loaded_by_the_name_of_a_point(healthy):
+    with open(healthy / "ranking.csv") as file:
+        best, other = csv.DictReader(file)
+    assert {best["name"], other["name"]} == {
+        "optimizer.learning_rate 0.001",
+        "optimizer.learning_rate 0.0001",
+    }
+    assert float(best["mean"]) >= float(other["mean"])
+    with pytest.raises(UserError) as error:
+        runtime.load(healthy)
+    assert 'a sweep of 2 points; choose one with point="best" (that is ' in str(error.value)
+    assert best["name"] in str(error.value)
+    rate = lambda trained: float(trained.policy.state.hyper["optimizer.learning_rate"])
+    for row in (best, other):
+        value = float(row["name"].split()[-1])
+        assert rate(runtime.load(healthy, point=row["name"])) == pytest.approx(value)
+    assert rate(runtime.load(healthy, point="best")) == pytest.approx(
+        float(best["name"].split()[-1])
+    )
+    first, second = (runtime.load(healthy, i, point=best["name"]).policy.state for i in (0, 1))
+    leaves = [jax.tree.leaves(x.parts) for x in (first, second)]
+    assert any((a != b).any() for a, b in zip(*leaves, strict=True))
+    with pytest.raises(UserError, match=r"member is 2; .* has members 0 to 1, one for each seed"):
+        runtime.load(healthy, 2, point="best")
+    with pytest.raises(UserError, match=r"Unknown point of the sweep 'optimizer.learning_rate 1'"):
+        runtime.load(healthy, point="optimizer.learning_rate 1")
+
+
+def test_a_sweep_without_a_ranking_says_how_to_write_it(healthy, tmp_path):
+    copy = shutil.copytree(healthy, tmp_path / "copy")
+    (copy / "ranking.csv").unlink()
+    with pytest.raises(UserError, match=r"without ranking.csv.*jaxrl sweep --resume"):
+        runtime.load(copy)
+    assert runtime.load(copy, 0).step
 
 
 def test_a_member_loads_with_its_own_parameters(healthy):

@@ -124,7 +124,17 @@ def test_programs_in_one_table(sweep_folder):
         assert tiny.summary(folder / program)["returns"] == returns
     assert runtime.load(folder / "program2", 3).config.agent.torso.hidden == (8,)
     with pytest.raises(UserError, match="holds the runs of a sweep; name one of its folders"):
+        runtime.load(folder, 0)
+    with pytest.raises(UserError, match="is a sweep of 4 points; choose one with point="):
         runtime.load(folder)
+    name = f"torso.hidden 8, {RATE} 0.0001"
+    found = [runtime.load(folder, seed, point=name) for seed in (0, 1)]
+    for seed, trained in enumerate(found):
+        assert trained.config.agent.torso.hidden == (8,)
+        assert float(trained.policy.state.hyper[RATE]) == pytest.approx(1e-4)
+        assert trained.members.labels[2 + seed]["seed"] == seed
+    best = runtime.load(folder, point="best").config.agent.torso.hidden
+    assert ",".join(map(str, best)) == rows[0]["torso.hidden"]
 
 
 def test_a_program_is_what_a_sweep_of_its_own_is(sweep_folder, tmp_path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from experiments.claims.evolution._within import Within
-from experiments.evidence.course import Moment, beginning, end, returns, split_once
+from experiments.evidence.course import beginning, end, split_once
 from experiments.evidence.declare import (
     Arena,
     Claim,
@@ -17,6 +17,7 @@ from experiments.evidence.declare import (
     not_worse,
 )
 from experiments.evidence.measure import curve
+from experiments.evidence.moments import Moment, returns
 from jaxrl.core.types import Array
 from jaxrl.kit.groups import LinearTorso
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from experiments.claims.games._games import HIGH, LOW, closeness, kuhn, whole_key
-from experiments.evidence.course import Course, Moment, along, beginning, end
+from experiments.evidence.course import Course, along, beginning, end
 from experiments.evidence.declare import (
     Arena,
     Claim,
@@ -20,6 +20,7 @@ from experiments.evidence.declare import (
     better,
     not_worse,
 )
+from experiments.evidence.moments import Moment
 from jaxrl import envs
 from jaxrl.algorithms.games import league, neupl
 from jaxrl.algorithms.policy_gradient.shared.actor_critic import policy_network

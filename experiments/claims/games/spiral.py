@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from experiments.claims.games._games import HIGH, LOW, closeness, kuhn, whole_key
-from experiments.evidence.course import Course, Moment, along, beginning, end
+from experiments.evidence.course import Course, along, beginning, end
 from experiments.evidence.declare import (
     Arena,
     Claim,
@@ -17,6 +17,7 @@ from experiments.evidence.declare import (
     better,
     not_worse,
 )
+from experiments.evidence.moments import Moment
 from jaxrl.algorithms.games.spiral import spiral
 from jaxrl.core.types import Array
 from jaxrl.exact import games

@@ -3,15 +3,7 @@
 from __future__ import annotations
 
 from experiments.claims.offline import _datasets
-from experiments.evidence.course import (
-    Course,
-    Moment,
-    beginning,
-    end,
-    returns,
-    share_of_training,
-    split_once,
-)
+from experiments.evidence.course import Course, beginning, end, split_once
 from experiments.evidence.declare import (
     Arena,
     Claim,
@@ -22,6 +14,7 @@ from experiments.evidence.declare import (
     better,
     not_worse,
 )
+from experiments.evidence.moments import Moment, returns, share_of_training
 from jaxrl.algorithms.offline.iql import iql
 from jaxrl.core.types import Array
 

@@ -13,9 +13,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from experiments.evidence.course import Course, PassAtK, beginning, end
+from experiments.evidence.course import Course, beginning, end
 from experiments.evidence.declare import Arena, Measured, Trial
 from experiments.evidence.measure import configure
+from experiments.evidence.moments import PassAtK
 from jaxrl import envs
 from jaxrl.algorithms.tokens.token_supervised import token_supervised
 from jaxrl.core import trees

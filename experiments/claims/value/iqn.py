@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from experiments.claims.value._games import CARTPOLE, SETTINGS
-from experiments.evidence.course import Course, along, returns
+from experiments.evidence.course import Course, along
 from experiments.evidence.declare import (
     Arena,
     Claim,
@@ -19,6 +19,7 @@ from experiments.evidence.declare import (
     better,
     not_worse,
 )
+from experiments.evidence.moments import returns
 from jaxrl.algorithms.value.iqn import iqn
 from jaxrl.algorithms.value.qr_dqn import qr_dqn
 from jaxrl.core.types import Environment

@@ -70,7 +70,7 @@ class Config:
     deviation: float = static(0.2, above=0)
     """Standard deviation of a policy in a box, in half-widths. Authors' code: 0.2 or 0.4."""
 
-    temperature: float = hyper(1.0, above=0)
+    temperature: float = hyper(1.0, above=0, log=True)
     """Temperature of standardized advantages (beta)."""
     max_weight: float = hyper(20.0, above=0)
     """Largest weight of an action in the regression."""

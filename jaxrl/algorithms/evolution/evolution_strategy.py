@@ -44,9 +44,9 @@ class Config:
     """Optimizer of the strategy openai."""
     sigma: float = hyper(0.5, above=0)
     """Standard deviation of the first generation; with openai, of all generations."""
-    learning_rate: float = hyper(0.05, low=0)
+    learning_rate: float = hyper(0.05, low=0, log=True)
     """Step size of the strategy openai."""
-    weight_decay: float = hyper(0.0, low=0)
+    weight_decay: float = hyper(0.0, low=0, log=True)
     """Weight decay of the strategy openai."""
 
 

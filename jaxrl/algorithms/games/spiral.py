@@ -45,7 +45,7 @@ class Config:
     """Baseline subtracted from an outcome: role, the moving average of its role, or none."""
     decay: float = hyper(0.95, low=0, high=1)
     """Decay of the baselines' moving average per update (their alpha)."""
-    entropy_weight: float = hyper(0.01, low=0)
+    entropy_weight: float = hyper(0.01, low=0, log=True)
     """Weight of the entropy bonus."""
 
 

@@ -78,7 +78,7 @@ class Config:
     rule_width: int = static(16, low=1, high=WIDE)
     """Width of the rule's LSTM."""
 
-    learning_rate: float = hyper(1.0, low=0)
+    learning_rate: float = hyper(1.0, low=0, log=True)
     """Step size of the learner."""
     max_grad_norm: float = hyper(math.inf, above=0, high=math.inf)
     """Maximum global norm of the learner's gradients; longer ones are scaled down. Infinite for no

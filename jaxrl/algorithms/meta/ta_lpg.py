@@ -76,7 +76,7 @@ class Config:
     optimizer: str = static("sgd", choices=TRANSFORMATIONS)
     """Optimizer of the learners."""
 
-    learning_rate: float = hyper(1.0, low=0)
+    learning_rate: float = hyper(1.0, low=0, log=True)
     """Step size of the learners."""
     prediction_weight: float = hyper(0.5, low=0)
     """Weight of the learners' prediction loss (alpha_y)."""
@@ -85,7 +85,7 @@ class Config:
     clock: float = hyper(1.0, low=0, high=1)
     """Factor of the rule's time inputs: 1 for TA-LPG, 0 for LPG."""
 
-    meta_learning_rate: float = hyper(0.01, low=0)
+    meta_learning_rate: float = hyper(0.01, low=0, log=True)
     """Step size of Adam on the rule."""
     meta_max_grad_norm: float = hyper(math.inf, above=0, high=math.inf)
     """Maximum global norm of the rule's gradients; longer ones are scaled down. Infinite for no
@@ -94,11 +94,11 @@ class Config:
     """Standard deviation of the rule's perturbations (evolution only)."""
     gae_lambda: float = hyper(0.95, low=0, high=1)
     """Lambda of generalized advantage estimation in the outer objective (gradient only)."""
-    baseline_learning_rate: float = hyper(0.05, low=0)
+    baseline_learning_rate: float = hyper(0.05, low=0, log=True)
     """Step size of Adam on the baselines (gradient only)."""
-    entropy_weight: float = hyper(0.05, low=0)
+    entropy_weight: float = hyper(0.05, low=0, log=True)
     """Weight of the policies' entropy in the outer objective (beta_0; gradient only)."""
-    prediction_entropy_weight: float = hyper(1e-3, low=0)
+    prediction_entropy_weight: float = hyper(1e-3, low=0, log=True)
     """Weight of the predictions' entropy in the outer objective (beta_1; gradient only)."""
     signal_weight: float = hyper(1e-3, low=0)
     """Weight of the square of pi_hat in the outer objective (beta_2; gradient only)."""

@@ -63,7 +63,7 @@ class Config:
     huber: float = hyper(10.0, above=0)
     """Huber threshold of value errors, in standard deviations of the targets; larger errors count
     linearly."""
-    entropy_weight: float = hyper(0.01, low=0)
+    entropy_weight: float = hyper(0.01, low=0, log=True)
     """Weight of the entropy bonus."""
 
 

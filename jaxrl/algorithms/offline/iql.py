@@ -60,7 +60,7 @@ class Config:
     """Factor on rewards; the authors divide by the range of the data's returns."""
     expectile: float = hyper(0.7, above=0, below=1)
     """Expectile of the value over the data's actions: 0.5 is their mean, near 1 their maximum."""
-    temperature: float = hyper(1 / 3, above=0, high=INF)
+    temperature: float = hyper(1 / 3, above=0, high=INF, log=True)
     """Temperature of the advantage weights, 1 / beta in the paper; infinite for plain cloning."""
 
 

@@ -46,7 +46,7 @@ class Config(two_phases.TwoPhases):
     clip: float = hyper(0.25, above=0, high=INF)
     """Initial clip range of the probability ratio around 1; it falls to 0 over
     `improvement.learning_rate_steps`."""
-    entropy_weight: float = hyper(0.0, low=0)
+    entropy_weight: float = hyper(0.0, low=0, log=True)
     """Weight of the entropy bonus."""
     margin: float = hyper(0.0, low=0, high=INF)
     """Gain in AM-Q that a member needs to become its own behavior policy; infinite for never, which

@@ -77,7 +77,7 @@ class Config:
     """Discount factor per step."""
     return_lambda: float = hyper(0.95, low=0, high=1)
     """Lambda of the lambda-returns in imagination."""
-    entropy_weight: float = hyper(3e-4, low=0)
+    entropy_weight: float = hyper(3e-4, low=0, log=True)
     """Weight of the policy's entropy bonus, relative to returns divided by their range."""
     range_decay: float = hyper(0.99, low=0, high=1)
     """Decay of the running range of returns, per update."""

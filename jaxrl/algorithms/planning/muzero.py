@@ -85,13 +85,13 @@ class Config:
     support: float = static(20.0, above=0)
     """Range of the atoms, from -support to support on the scale of `losses.signed_hyperbolic`."""
 
-    weight_decay: float = hyper(1e-4, low=0)
+    weight_decay: float = hyper(1e-4, low=0, log=True)
     """Weight decay: c of the loss's term c |params|^2 (equation 1). The optimizer adds no other."""
     discount: float = hyper(0.99, low=0, high=1)
     """Discount factor per step."""
     value_weight: float = hyper(1.0, low=0)
     """Weight of the value loss (in the paper 1/4 with reanalysis)."""
-    temperature: float = hyper(1.0, above=0)
+    temperature: float = hyper(1.0, above=0, log=True)
     """Initial temperature of acting by visit counts (puct); see `temperature_steps`."""
     temperature_steps: float = hyper(4_000_000.0, above=0, high=INF)
     """Environment steps over which the temperature is halved at 1/2 and again at 3/4; infinite for

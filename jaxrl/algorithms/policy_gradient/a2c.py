@@ -41,7 +41,7 @@ class Config:
     """Lambda of generalized advantage estimation; 1 for n-step returns."""
     value_weight: float = hyper(0.5, low=0)
     """Weight of the value loss."""
-    entropy_weight: float = hyper(0.0, low=0)
+    entropy_weight: float = hyper(0.0, low=0, log=True)
     """Weight of the entropy bonus."""
 
 

@@ -42,7 +42,7 @@ class Config:
     longest: float = hyper(0.1, above=0)
     """Largest step size (gamma_b). At 1, a policy that is deterministic and bad may never move
     again."""
-    entropy_weight: float = hyper(0.1, low=0)
+    entropy_weight: float = hyper(0.1, low=0, log=True)
     """Weight of the entropy of each step's policy, discounted as rewards are."""
     baseline: bool = True
     """Subtract from each return the mean return of the other episodes still running at that time

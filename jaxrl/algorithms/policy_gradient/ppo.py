@@ -84,7 +84,7 @@ class Config:
     """Clipping range of a value around its old one, beyond which its gradient is zero."""
     value_weight: float = hyper(0.5, low=0)
     """Weight of the value loss."""
-    entropy_weight: float = hyper(0.0, low=0)
+    entropy_weight: float = hyper(0.0, low=0, log=True)
     """Weight of the entropy bonus."""
 
 
@@ -105,7 +105,6 @@ def objective(net: Net, x: Sample, policy: Any, value: Array) -> LossOutput:
 
 def recipe(env: Environment, config: Config) -> Recipe:
     network = policy_network(env, config.torso, config.memory, config.heads)
-    unit = SEQUENCE if network.recurrent else STEP
 
     def step(net, minibatch):
         if config.normalize_advantage:
@@ -115,6 +114,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
     def update(net, batch):
         x = estimate_advantages(net, batch)
         window = Minibatch(x, batch.mask, batch.weight)
+        unit = SEQUENCE if jax.tree.leaves(x.memory) else STEP  # also with a network of the user's
         limit = net.hyper.passes.target_kl
         return report(net, x).epochs(config.passes, window, step, unit=unit, max_drift=limit)
 

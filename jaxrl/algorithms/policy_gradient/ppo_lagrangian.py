@@ -71,7 +71,7 @@ class Config:
     """Clipping range of a value around its old one, beyond which its gradient is zero."""
     value_weight: float = hyper(0.5, low=0)
     """Weight of the value loss."""
-    entropy_weight: float = hyper(0.0, low=0)
+    entropy_weight: float = hyper(0.0, low=0, log=True)
     """Weight of the entropy bonus."""
 
 

@@ -29,7 +29,7 @@ class Config:
     step. It does not depend on the action, so the gradient stays unbiased."""
     discount: float = hyper(0.99, low=0, high=1)
     """Discount factor per step."""
-    entropy_weight: float = hyper(0.0, low=0)
+    entropy_weight: float = hyper(0.0, low=0, log=True)
     """Weight of the entropy bonus."""
 
 

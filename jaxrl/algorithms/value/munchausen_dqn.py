@@ -18,7 +18,7 @@ class Config(dqn.Config):
 
     optimizer: Optimizer = Optimizer(learning_rate=5e-5, eps=0.01 / 32)
     """Adam, 5e-5, epsilon 0.01 / 32: Vieillard et al., appendix B, and the authors' code."""
-    temperature: float = hyper(0.03, above=0)
+    temperature: float = hyper(0.03, above=0, log=True)
     """Temperature (tau) of the entropy and of the policy that the target network's values
     define."""
     weight: float = hyper(0.9, low=0, high=1)

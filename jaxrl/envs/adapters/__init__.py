@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib
-from collections.abc import Callable, Iterable
+import inspect
+from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -14,14 +16,19 @@ from jaxrl.core.types import Environment
 
 SUITES = (
     "brax",
+    "craftax",
     "dm_control",
     "envpool",
     "gymnasium",
     "gymnax",
+    "jaxmarl",
     "jumanji",
     "minari",
     "navix",
+    "ogbench",
     "pgx",
+    "playground",
+    "xland",
 )  # each a module here with a `builder`
 
 
@@ -38,9 +45,9 @@ def builder(name: str) -> Callable[..., Environment]:
     return importlib.import_module(f"jaxrl.envs.adapters.{suite}").builder(environment)
 
 
-def package(name: str) -> ModuleType:
-    """Import a package from the extra `suites`, as `plugins.package` does."""
-    return plugins.package(name, "suites")
+def package(name: str, extra: str = "suites") -> ModuleType:
+    """Import a package from an extra of jaxrl's own, as `plugins.package` does."""
+    return plugins.package(name, extra)
 
 
 def check_name(suite: str, name: str, known: Iterable[str]) -> None:
@@ -56,7 +63,28 @@ def construct(name: str, constructor: Callable[[], Any]) -> Any:
     """Call `constructor`, which may fetch data first. Raises `UserError` if it raises."""
     try:
         return constructor()
+    except UserError:
+        raise
     except Exception as error:  # whatever goes wrong inside someone else's package
         raise UserError(
             f"The environment '{name}' cannot be made ({type(error).__name__}: {error})."
         ) from error
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SettingsBuilder:
+    """Builder of one environment whose keyword arguments only its suite knows."""
+
+    build: Callable[[dict[str, Any]], Environment]
+    """Builds the environment from the settings that were given, by name."""
+    defaults: Mapping[str, Any]
+    """All settings with their defaults."""
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        parameters = [inspect.Parameter(k, keyword, default=v) for k, v in self.defaults.items()]
+        return inspect.Signature(parameters)
+
+    def __call__(self, **settings: Any) -> Environment:
+        return self.build(self.__signature__.bind(**settings).arguments)

@@ -23,20 +23,22 @@ FPS = 30.0  # of environments that do not say
 
 
 class Seen(NamedTuple):
-    """What a step of B copies returned, in the package's own terms."""
+    """Result of a step of B copies, in the package's own terms."""
 
     following: Any
     """Observations after the action, also where the episode ended: [B, ...]."""
     reward: np.ndarray
-    """float32 [B]."""
+    """Rewards: float32 [B]."""
     terminated: np.ndarray
-    """bool [B]."""
+    """Termination: bool [B]."""
     truncated: np.ndarray
-    """bool [B]; False where `terminated`."""
+    """Truncation alone, False where `terminated`: bool [B]."""
     live: Any
     """Observations that the next action answers, of a new episode where one ended: [B, ...]. None
     if `renew` returns them."""
-    valid: np.ndarray | None
+    metrics: dict[str, np.ndarray]
+    """`Host.metrics` after the action: float32 [B] each."""
+    valid: np.ndarray | None = None
     """False where the step was a reset and no transition: bool [B]; None if all are steps."""
 
 
@@ -73,25 +75,28 @@ class Copies(Protocol):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Host:
-    """How copies of an environment are made.
+    """Maker of copies of an environment.
 
     make(num_envs, mode, render) -> Copies; `mode` is one of `MODES`, `render` whether pictures are
     asked for.
     masked: whether some steps are none (`Seen.valid`).
+    metrics: names in what a step says besides (its `info`) that episodes are judged by, such as
+        "success"; 0 where a step says nothing.
     one: a function that makes a single `gymnasium.Env`, which wrappers take; None where a package
         makes copies only.
     """
 
     make: Callable[[int, str, bool], Copies]
     masked: bool = False
+    metrics: tuple[str, ...] = ()
     one: Callable[..., Any] | None = None
 
 
 class Vector:
     """Copies in one of Gymnasium's vectors, in any of its autoreset modes."""
 
-    def __init__(self, vector: Any):
-        self.vector = vector
+    def __init__(self, vector: Any, metrics: tuple[str, ...] = ()):
+        self.vector, self.metrics = vector, metrics
         self.observation_space = vector.single_observation_space
         self.action_space = vector.single_action_space
         self.fps = _fps(vector)
@@ -116,7 +121,9 @@ class Vector:
                 following = _last(self.vector.single_observation_space, seen, info, done)
             else:
                 live = None
-        return Seen(following, reward, terminated, truncated & ~terminated, live, valid)
+        nothing = np.zeros(len(done), np.float32)
+        metrics = {name: np.asarray(info.get(name, nothing), np.float32) for name in self.metrics}
+        return Seen(following, reward, terminated, truncated & ~terminated, live, metrics, valid)
 
     def renew(self, done: np.ndarray) -> Any:
         return self.vector.reset(options={"reset_mask": done})[0]
@@ -175,7 +182,8 @@ class Sync:
     of CartPole.
     """
 
-    def __init__(self, make: Callable[[], Any], num_envs: int):
+    def __init__(self, make: Callable[[], Any], num_envs: int, metrics: tuple[str, ...] = ()):
+        self.metrics = metrics
         utils = package("gymnasium.vector.utils")
         self.envs = [make() for _ in range(num_envs)]
         self.observation_space = self.envs[0].observation_space
@@ -199,12 +207,16 @@ class Sync:
     def step(self, action: Any) -> Seen:
         actions = self._actions(action)
         results = [env.step(x) for env, x in zip(self.envs, actions, strict=True)]
-        self._seen, reward, terminated, truncated, _ = zip(*results, strict=True)
+        self._seen, reward, terminated, truncated, infos = zip(*results, strict=True)
         seen = self._stack(self._seen)
         terminated, truncated = np.array(terminated, bool), np.array(truncated, bool)
         live = None if (terminated | truncated).any() else seen
         reward = np.array(reward, np.float32)
-        return Seen(seen, reward, terminated, truncated & ~terminated, live, None)
+        metrics = {
+            name: np.array([info.get(name, 0.0) for info in infos], np.float32)
+            for name in self.metrics
+        }
+        return Seen(seen, reward, terminated, truncated & ~terminated, live, metrics)
 
     def renew(self, done: np.ndarray) -> Any:
         copies = zip(self.envs, done, self._seen, strict=True)
@@ -218,16 +230,21 @@ class Sync:
             env.close()
 
 
-def vectorize(make: Callable[..., Any], num_envs: int, mode: str, render: bool) -> Copies:
+def vectorize(
+    make: Callable[..., Any], metrics: tuple[str, ...], num_envs: int, mode: str, render: bool
+) -> Copies:
     """Make copies of a `gymnasium.Env`, which make(render_mode=...) returns.
 
+    metrics: as in `Host`.
     mode: "sync" to step them one after another in this process, "processes" for a process each.
         Processes are spawned (forking JAX's threads may hang), so a script needs its `__main__`
         guard.
     """
     one = functools.partial(make, render_mode="rgb_array") if render else make
     if mode == "sync":
-        return Sync(one, num_envs)
+        return Sync(one, num_envs, metrics)
     vector = package("gymnasium.vector")
     disabled = vector.AutoresetMode.DISABLED
-    return Vector(vector.AsyncVectorEnv([one] * num_envs, context="spawn", autoreset_mode=disabled))
+    copies = [one] * num_envs
+    theirs = vector.AsyncVectorEnv(copies, context="spawn", autoreset_mode=disabled)
+    return Vector(theirs, metrics)

@@ -79,13 +79,13 @@ def _environment_class() -> type:
             super().reset(seed=seed)
             if seed is not None:
                 self.theirs.task._random = np.random.RandomState(seed)
-            return self._seen(self.theirs.reset()), {}
+            return self._observation(self.theirs.reset()), {}
 
         def step(self, action):
             after = self.theirs.step(action)
             terminated = after.last() and after.discount == 0
             truncated = after.last() and not terminated
-            return self._seen(after), float(after.reward or 0.0), terminated, truncated, {}
+            return self._observation(after), float(after.reward or 0.0), terminated, truncated, {}
 
         def render(self):
             return self.theirs.physics.render(height=240, width=320, camera_id=0)
@@ -93,7 +93,7 @@ def _environment_class() -> type:
         def close(self):
             self.theirs.close()
 
-        def _seen(self, after):
+        def _observation(self, after):
             spaces = self.observation_space.spaces
             return {
                 key: np.asarray(after.observation[key], box.dtype).reshape(box.shape)

@@ -69,7 +69,7 @@ class Pool:
         truncated = truncated & ~terminated
         live = None if (terminated | truncated).any() else seen
         self._seen = seen
-        return Seen(seen, np.asarray(reward, np.float32), terminated, truncated, live, None)
+        return Seen(seen, np.asarray(reward, np.float32), terminated, truncated, live, {})
 
     def renew(self, done: np.ndarray) -> Any:
         which = np.flatnonzero(done).astype(np.int32)

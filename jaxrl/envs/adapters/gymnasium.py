@@ -47,10 +47,11 @@ def build(name: str, **settings: Any) -> Environment:
     return describe(make, PREFIX + name)
 
 
-def describe(make: Callable[..., Any], name: str) -> Environment:
+def describe(make: Callable[..., Any], name: str, metrics: tuple[str, ...] = ()) -> Environment:
     """Describe the `gymnasium.Env` that `make` returns, called `name`.
 
     make: a function without arguments; with render_mode="rgb_array" where pictures are asked for.
+    metrics: as in `copies.Host`.
 
     Raises `UserError` for an environment that cannot be made, and for spaces that jaxrl does not
     have.
@@ -59,7 +60,8 @@ def describe(make: Callable[..., Any], name: str) -> Environment:
     try:
         spec = getattr(theirs, "spec", None)
         limit = getattr(spec, "max_episode_steps", None)
-        host = Host(functools.partial(vectorize, functools.partial(_checked, make)), one=make)
+        copies = functools.partial(vectorize, functools.partial(_make_checked, make), metrics)
+        host = Host(copies, metrics=metrics, one=make)
         return description(
             name, theirs.observation_space, theirs.action_space, max_steps=limit, host=host
         )
@@ -86,12 +88,15 @@ def description(
 ) -> Environment:
     """Return an environment that tells its spaces and how it is made, and refuses to be run."""
     seen = space(observation_space)
+    channels: Any = {}
+    if host.metrics:
+        channels = {"metrics": {key: jnp.float32(0) for key in host.metrics}}
 
     def reset(key, params):
-        return refuse(name, ((), timesteps.first(example(seen))))
+        return refuse(name, ((), timesteps.first(example(seen), **channels)))
 
     def step(key, state, action, params):
-        return refuse(name, ((), timesteps.following(example(seen), 0.0)))
+        return refuse(name, ((), timesteps.following(example(seen), 0.0, **channels)))
 
     return Environment(
         name, reset, step, (), seen, space(action_space), max_steps=max_steps, host=host
@@ -110,12 +115,14 @@ def wrap(env: Environment, named: Sequence[Any]) -> Environment:
         name, given = split_name(entry)
         if env.host.one is None:
             raise UserError(f"'{env.name}' is made in copies only, so it cannot be wrapped.")
-        make = functools.partial(_wrapped, _wrapper(name), dict(given), env.host.one)
-        env = describe(make, env.name)
+        make = functools.partial(_make_wrapped, _wrapper(name), dict(given), env.host.one)
+        env = describe(make, env.name, env.host.metrics)
     return env
 
 
-def _wrapped(wrapper: Callable[..., Any], given: dict[str, Any], make: Any, **settings: Any) -> Any:
+def _make_wrapped(
+    wrapper: Callable[..., Any], given: dict[str, Any], make: Any, **settings: Any
+) -> Any:
     return wrapper(make(**settings), **given)
 
 
@@ -141,7 +148,7 @@ def _frame_stack(theirs: Any, frames: int = 4) -> Any:
     return gym.wrappers.TransformObservation(stacked, join, joined)
 
 
-def _checked(make: Callable[..., Any], **settings: Any) -> Any:
+def _make_checked(make: Callable[..., Any], **settings: Any) -> Any:
     return with_shape_checks(make(**settings))
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 from jaxrl.losses.advantages.returns import lambda_returns, n_step_returns
 
 __all__ = ["hindsight_advantage", "return_decomposition_error", "state_hindsight_values"]
 
 
+@check_arguments
 def return_decomposition_error(
     reward: Array,
     value: Array,
@@ -49,6 +51,7 @@ def return_decomposition_error(
     return n_step_returns(left, bootstrap, terminated, done, discount, n) - value
 
 
+@check_arguments
 def hindsight_advantage(log_prob: Array, hindsight_log_prob: Array, returns: Array) -> Array:
     """Advantage of an action, by how much likelier the action is once the return is known.
 
@@ -66,6 +69,7 @@ def hindsight_advantage(log_prob: Array, hindsight_log_prob: Array, returns: Arr
     return (1 - jnp.exp(jnp.minimum(log_prob - hindsight_log_prob, 60.0))) * returns
 
 
+@check_arguments
 def state_hindsight_values(
     reward: Array, action_reward: Array, ratio: Array, done: Array, discount: Array | float
 ) -> Array:

@@ -11,6 +11,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 from jaxrl.losses.advantages.groups import _largest, group_relative
 from jaxrl.losses.reductions import _full_mask, masked_mean
@@ -24,6 +25,7 @@ __all__ = [
 ]
 
 
+@check_arguments
 def pass_rate_mask(
     correct: Array, low: Array | float, high: Array | float, mask: Array | None = None
 ) -> Array:
@@ -47,6 +49,7 @@ def pass_rate_mask(
     return (rate > low) & (rate <= high) & allowed.any(-1)
 
 
+@check_arguments
 def high_variance_groups(reward: Array, share: float, mask: Array | None = None) -> Array:
     """Mask of the groups to train on: the share of the batch whose rewards vary most.
 
@@ -68,6 +71,7 @@ def high_variance_groups(reward: Array, share: float, mask: Array | None = None)
     return rank < max(round(share * reward.shape[-2]), 1)
 
 
+@check_arguments
 def filtration_weights(
     reward: Array,
     kind: Literal["best", "best_and_random", "best_and_worst"],
@@ -107,6 +111,7 @@ def filtration_weights(
     return jnp.where(number > 1, (best + others) / 2, best).astype(reward.dtype)
 
 
+@check_arguments
 def difficulty_weights(
     correct: Array,
     advantage: Array | None = None,
@@ -143,6 +148,7 @@ def difficulty_weights(
     return low + (high - low) * jax.nn.sigmoid(slope * (middle - rate))
 
 
+@check_arguments
 def winner_takes_all(reward: Array, mask: Array | None = None) -> Array:
     """Mask of the agent of a population that learns from an instance: only the best.
 

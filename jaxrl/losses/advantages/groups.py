@@ -9,6 +9,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 from jaxrl.losses.reductions import _full_mask, masked_mean, standardize
 
@@ -33,6 +34,7 @@ def _largest(x: Array, mask: Array | None) -> Array:
     return jnp.where(allowed.any(-1), jnp.where(allowed, x, lowest).max(-1), 0)
 
 
+@check_arguments
 def group_relative(
     reward: Array, mask: Array | None = None, normalize: bool = True, epsilon: float = 1e-6
 ) -> Array:
@@ -60,6 +62,7 @@ def group_relative(
     return jnp.where(allowed, reward - mean[..., None], 0)
 
 
+@check_arguments
 def leave_one_out(reward: Array, mask: Array | None = None) -> Array:
     """RLOO's advantage: the reward minus the mean reward of the group's other answers.
 
@@ -79,6 +82,7 @@ def leave_one_out(reward: Array, mask: Array | None = None) -> Array:
     return correction * group_relative(reward, mask, normalize=False)
 
 
+@check_arguments
 def gpg_advantage(reward: Array, mask: Array | None = None, normalize: bool = False) -> Array:
     """GPG's advantage: reward minus the group's mean, rescaled for groups without a signal.
 
@@ -116,6 +120,7 @@ def _count_wrong(correct: Array, mask: Array | None) -> tuple[Array, Array]:
     return (allowed & ~correct.astype(bool)).sum(-1), allowed.sum(-1)
 
 
+@check_arguments
 def pass_at_k(correct: Array, k: int, mask: Array | None = None) -> Array:
     """Unbiased estimate of pass@k, the chance that at least one of k answers is correct.
 
@@ -133,6 +138,7 @@ def pass_at_k(correct: Array, k: int, mask: Array | None = None) -> Array:
     return 1 - _all_wrong_probability(*_count_wrong(correct, mask), k)
 
 
+@check_arguments
 def pass_at_k_advantage(correct: Array, k: int, mask: Array | None = None) -> Array:
     """Advantage for pass@k training: an answer's mean over all sets of k answers containing it.
 
@@ -158,6 +164,7 @@ def pass_at_k_advantage(correct: Array, k: int, mask: Array | None = None) -> Ar
     return jnp.where(_full_mask(correct, mask), centered / scale[..., None], 0)
 
 
+@check_arguments
 def group_regret(reward: Array, mask: Array | None = None) -> Array:
     """Gap between the best and the average answer, a measure of how much a task can teach.
 
@@ -176,6 +183,7 @@ def group_regret(reward: Array, mask: Array | None = None) -> Array:
     return _largest(reward, mask) - masked_mean(reward, _full_mask(reward, mask), axis=-1)
 
 
+@check_arguments
 def informative_groups(reward: Array, mask: Array | None = None) -> Array:
     """Mask of the groups that have a gradient at all: those whose rewards are not all equal.
 
@@ -193,6 +201,7 @@ def informative_groups(reward: Array, mask: Array | None = None) -> Array:
     return _largest(reward, mask) > -_largest(-reward, mask)
 
 
+@check_arguments
 def learning_gain(
     advantage: Array, mask: Array | None = None, axis: int | tuple[int, ...] | None = None
 ) -> Array:
@@ -214,6 +223,7 @@ def learning_gain(
     return masked_mean(jnp.abs(counted), mask, axis)
 
 
+@check_arguments
 def role_conditioned_advantage(reward: Array, role: Array, baseline: Array) -> Array:
     """SPIRAL's role-conditioned advantage (RAE): the return minus its role's average return.
 
@@ -233,6 +243,7 @@ def role_conditioned_advantage(reward: Array, role: Array, baseline: Array) -> A
     return reward - jax.lax.stop_gradient(baseline)[role]
 
 
+@check_arguments
 def role_baseline_update(
     baseline: Array, reward: Array, role: Array, decay: Array | float, mask: Array | None = None
 ) -> Array:

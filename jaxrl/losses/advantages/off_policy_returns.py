@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import chex
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments, check_equal_shapes
 from jaxrl.core.types import Array
 from jaxrl.losses.advantages.recurrences import reverse_recurrence
 from jaxrl.losses.advantages.returns import lambda_returns
@@ -38,6 +38,7 @@ class VTrace(NamedTuple):
     advantage: Array
 
 
+@check_arguments
 def vtrace(
     ratio: Array,
     reward: Array,
@@ -72,7 +73,15 @@ def vtrace(
       actor-learner architectures", eq. 1 and section 4.2.
     Example: `losses.vtrace(ratio, reward, value, next_value, terminated, done, 0.99).advantage`
     """
-    chex.assert_equal_shape([ratio, reward, value, next_value, terminated, done])
+    check_equal_shapes(
+        "vtrace",
+        ratio=ratio,
+        reward=reward,
+        value=value,
+        next_value=next_value,
+        terminated=terminated,
+        done=done,
+    )
 
     def step(ratio, reward, value, next_value, terminated, discount, lambda_):
         error = td_error(value, reward, terminated, discount, next_value)
@@ -87,6 +96,7 @@ def vtrace(
     return VTrace(value + error, advantage)
 
 
+@check_arguments
 def corrected_returns(
     coefficient: Array,
     reward: Array,
@@ -117,7 +127,15 @@ def corrected_returns(
     Example: `losses.corrected_returns(
       coefficient, reward, value, next_value, terminated, done, discount=0.99)`
     """
-    chex.assert_equal_shape([coefficient, reward, value, next_value, terminated, done])
+    check_equal_shapes(
+        "corrected_returns",
+        coefficient=coefficient,
+        reward=reward,
+        value=value,
+        next_value=next_value,
+        terminated=terminated,
+        done=done,
+    )
 
     # Step t - 1 adds weighted[t] = c[t] * (G[t] - value[t]) to its own TD error.
     def step(coefficient, reward, value, next_value, terminated, discount):
@@ -131,6 +149,7 @@ def corrected_returns(
     return reward + discount * bootstrap
 
 
+@check_arguments
 def retrace_returns(
     ratio: Array,
     reward: Array,
@@ -161,6 +180,7 @@ def retrace_returns(
     return corrected_returns(coefficient, reward, value, next_value, terminated, done, discount)
 
 
+@check_arguments
 def q_lambda_returns(
     reward: Array,
     next_q_values: Array,
@@ -193,6 +213,7 @@ def q_lambda_returns(
     return lambda_returns(reward, best, terminated, done, discount, lambda_)
 
 
+@check_arguments
 def upgo_returns(
     reward: Array,
     value: Array,
@@ -216,7 +237,14 @@ def upgo_returns(
       reinforcement learning", methods (upgoing policy update).
     Example: `losses.upgo_returns(reward, value, next_value, terminated, done, discount=0.99)`
     """
-    chex.assert_equal_shape([reward, value, next_value, terminated, done])
+    check_equal_shapes(
+        "upgo_returns",
+        reward=reward,
+        value=value,
+        next_value=next_value,
+        terminated=terminated,
+        done=done,
+    )
     bootstrap = jnp.where(terminated, 0, next_value)
 
     # Step t - 1 bootstraps from followed[t]: the return or the value at t.

@@ -9,9 +9,9 @@ last step of a window bootstraps too, unless it terminated. `discount` and `lamb
 
 from __future__ import annotations
 
-import chex
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments, check_equal_shapes
 from jaxrl.core.types import Array
 from jaxrl.losses.advantages.recurrences import reverse_recurrence
 from jaxrl.losses.values.bellman_errors import td_error
@@ -19,6 +19,7 @@ from jaxrl.losses.values.bellman_errors import td_error
 __all__ = ["differential_gae", "discounted_returns", "gae", "lambda_returns", "n_step_returns"]
 
 
+@check_arguments
 def gae(
     reward: Array,
     value: Array,
@@ -42,7 +43,9 @@ def gae(
       estimation", eq. 16.
     Example: `losses.gae(reward, value, next_value, terminated, done, discount=0.99, lambda_=0.95)`
     """
-    chex.assert_equal_shape([reward, value, next_value, terminated, done])
+    check_equal_shapes(
+        "gae", reward=reward, value=value, next_value=next_value, terminated=terminated, done=done
+    )
 
     def step(reward, value, next_value, terminated, discount, lambda_):
         return discount * lambda_, td_error(value, reward, terminated, discount, next_value)
@@ -51,6 +54,7 @@ def gae(
     return reverse_recurrence(step, 0, done, *inputs)
 
 
+@check_arguments
 def differential_gae(
     reward: Array,
     value: Array,
@@ -79,6 +83,7 @@ def differential_gae(
     return gae(reward - reward_rate, value, next_value, terminated, done, 1.0, lambda_)
 
 
+@check_arguments
 def discounted_returns(
     reward: Array, done: Array, final_value: Array, discount: Array | float
 ) -> Array:
@@ -95,12 +100,13 @@ def discounted_returns(
     Source: Sutton and Barto, 2018, "Reinforcement learning", eq. 3.9.
     Example: `losses.discounted_returns(reward, done, final_value, discount=0.99)`
     """
-    chex.assert_equal_shape([reward, done])
+    check_equal_shapes("discounted_returns", reward=reward, done=done)
 
     step = lambda reward, discount: (discount, reward)
     return reverse_recurrence(step, final_value, done, reward, discount)
 
 
+@check_arguments
 def lambda_returns(
     reward: Array,
     next_value: Array,
@@ -123,7 +129,9 @@ def lambda_returns(
     Source: Sutton and Barto, 2018, "Reinforcement learning", eq. 12.18.
     Example: `losses.lambda_returns(reward, next_value, terminated, done, 0.99, lambda_=0.95)`
     """
-    chex.assert_equal_shape([reward, next_value, terminated, done])
+    check_equal_shapes(
+        "lambda_returns", reward=reward, next_value=next_value, terminated=terminated, done=done
+    )
 
     def step(reward, next_value, terminated, done, discount, lambda_):
         share = jnp.where(done, 1, 1 - lambda_)  # weight of the bootstrap
@@ -135,6 +143,7 @@ def lambda_returns(
     return reverse_recurrence(step, final, done, *inputs)
 
 
+@check_arguments
 def n_step_returns(
     reward: Array,
     next_value: Array,
@@ -158,7 +167,9 @@ def n_step_returns(
     Source: Sutton and Barto, 2018, "Reinforcement learning", eq. 7.1.
     Example: `losses.n_step_returns(reward, next_value, terminated, done, discount=0.99, n=3)`
     """
-    chex.assert_equal_shape([reward, next_value, terminated, done])
+    check_equal_shapes(
+        "n_step_returns", reward=reward, next_value=next_value, terminated=terminated, done=done
+    )
     if n < 1:
         raise ValueError(f"n must be at least 1, not {n}")
     bootstrap = jnp.where(terminated, 0, next_value)

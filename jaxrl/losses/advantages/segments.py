@@ -11,6 +11,7 @@ import math
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 from jaxrl.losses.advantages.groups import group_relative
 from jaxrl.losses.advantages.returns import discounted_returns
@@ -29,6 +30,7 @@ __all__ = [
 ]
 
 
+@check_arguments
 def segment_ids(end: Array, number: int = 1) -> Array:
     """Return the segment number of each token, given where segments may end.
 
@@ -49,6 +51,7 @@ def segment_ids(end: Array, number: int = 1) -> Array:
     return (jnp.cumsum(end, axis=0) - end) // number
 
 
+@check_arguments
 def low_probability_mask(log_prob: Array, threshold: Array | float) -> Array:
     """Mask of unlikely tokens (cutpoints), where the sampled token matters most.
 
@@ -68,6 +71,7 @@ def low_probability_mask(log_prob: Array, threshold: Array | float) -> Array:
     return jnp.exp(log_prob) < threshold
 
 
+@check_arguments
 def segment_sum(x: Array, segment: Array, number: int, mask: Array | None = None) -> Array:
     """Sum over the tokens of each segment, e.g. a macro action's reward or log-probability.
 
@@ -96,6 +100,7 @@ def segment_sum(x: Array, segment: Array, number: int, mask: Array | None = None
     return sums.reshape(number, *x.shape[1:])
 
 
+@check_arguments
 def segment_mean(x: Array, segment: Array, number: int, mask: Array | None = None) -> Array:
     """Mean over the tokens of each segment, e.g. a macro action's value.
 
@@ -111,6 +116,7 @@ def segment_mean(x: Array, segment: Array, number: int, mask: Array | None = Non
     return segment_sum(x, segment, number, mask) / jnp.maximum(size, 1)
 
 
+@check_arguments
 def segment_to_tokens(x: Array, segment: Array) -> Array:
     """Give each token its segment's value, e.g. the advantage of a turn or macro action.
 
@@ -131,6 +137,7 @@ def segment_to_tokens(x: Array, segment: Array) -> Array:
     return jnp.where(inside, jnp.take_along_axis(x, jnp.where(inside, segment, 0), axis=0), 0)
 
 
+@check_arguments
 def segment_advantage(value: Array, segment: Array) -> Array:
     """SPO's advantage of tokens: how much their segment changed the expected reward.
 
@@ -148,6 +155,7 @@ def segment_advantage(value: Array, segment: Array) -> Array:
     return segment_to_tokens(value[1:] - value[:-1], segment)
 
 
+@check_arguments
 def turn_advantage(
     turn_reward: Array,
     reward: Array,
@@ -177,6 +185,7 @@ def turn_advantage(
     )
 
 
+@check_arguments
 def step_episode_advantage(
     step_reward: Array,
     reward: Array,
@@ -210,6 +219,7 @@ def step_episode_advantage(
     return jnp.where(present, advantage, 0)
 
 
+@check_arguments
 def multi_discount_returns(
     reward: Array, discount: Array, done: Array, mask: Array | None = None
 ) -> Array:
@@ -235,6 +245,7 @@ def multi_discount_returns(
     return discounted_returns(reward, ends, final_value, discount).sum(-1)
 
 
+@check_arguments
 def entropy_shaped_advantage(
     advantage: Array, entropy: Array, scale: Array | float, bound: Array | float
 ) -> Array:

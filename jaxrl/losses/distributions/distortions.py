@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jax.scipy.special import ndtr, ndtri
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 
 __all__ = ["cpw_distortion", "cvar_distortion", "power_distortion", "wang_distortion"]
@@ -16,6 +17,7 @@ def _clip_to_open_interval(tau: Array) -> Array:
     return jnp.clip(tau, smallest, 1 - smallest)
 
 
+@check_arguments
 def cvar_distortion(tau: Array, tail: Array | float) -> Array:
     """Restrict fractions to the worst outcomes, whose mean is the conditional value at risk.
 
@@ -33,6 +35,7 @@ def cvar_distortion(tau: Array, tail: Array | float) -> Array:
     return tail * tau
 
 
+@check_arguments
 def wang_distortion(tau: Array, shift: Array | float) -> Array:
     """Wang's transform: shift fractions on a normal scale.
 
@@ -53,6 +56,7 @@ def wang_distortion(tau: Array, shift: Array | float) -> Array:
     return ndtr(normal + shift).astype(tau.dtype)
 
 
+@check_arguments
 def power_distortion(tau: Array, exponent: Array | float) -> Array:
     """Raise fractions to a power: risk-averse or risk-seeking by the exponent's sign.
 
@@ -73,6 +77,7 @@ def power_distortion(tau: Array, exponent: Array | float) -> Array:
     return jnp.where(averse, 1 - distorted, distorted)
 
 
+@check_arguments
 def cpw_distortion(tau: Array, curvature: Array | float = 0.71) -> Array:
     """Cumulative probability weighting: overweight rare outcomes on both sides, as people do.
 

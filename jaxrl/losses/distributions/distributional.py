@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 from jaxrl.losses.distributions.transforms import _support_slopes, two_hot, two_hot_inverse
 from jaxrl.losses.reductions import at_action, masked_mean
@@ -50,6 +51,7 @@ def _sum_over_pairs(term: Callable, over: Sequence[Array], keep: Sequence[Array]
     return jax.lax.fori_loop(0, over[0].shape[-1], add, total).astype(dtype)
 
 
+@check_arguments
 def categorical_projection(target_atoms: Array, probs: Array, atoms: Array) -> Array:
     """Project a distribution from arbitrary atoms onto a fixed support, as C51 does.
 
@@ -76,6 +78,7 @@ def categorical_projection(target_atoms: Array, probs: Array, atoms: Array) -> A
     return _sum_over_pairs(share, (target_atoms, probs), (atoms, left, right))
 
 
+@check_arguments
 def categorical_cross_entropy(logits: Array, target_probs: Array) -> Array:
     """Cross-entropy of a predicted distribution against a target one, e.g. a projected return.
 
@@ -97,6 +100,7 @@ def categorical_cross_entropy(logits: Array, target_probs: Array) -> Array:
     return -(target_probs * jnp.where(target_probs > 0, log_prob, 0)).sum(-1)
 
 
+@check_arguments
 def two_hot_cross_entropy(logits: Array, target: Array, atoms: Array) -> Array:
     """Regress a scalar by classification: cross-entropy against its two-hot encoding.
 
@@ -117,6 +121,7 @@ def two_hot_cross_entropy(logits: Array, target: Array, atoms: Array) -> Array:
     return categorical_cross_entropy(logits, two_hot(target, atoms))
 
 
+@check_arguments
 def categorical_mean(logits: Array, atoms: Array) -> Array:
     """Mean of a categorical distribution on a support, the value it predicts.
 
@@ -134,6 +139,7 @@ def categorical_mean(logits: Array, atoms: Array) -> Array:
     return two_hot_inverse(jax.nn.softmax(logits), atoms)
 
 
+@check_arguments
 def categorical_double_q_target(
     reward: Array,
     terminated: Array,
@@ -170,6 +176,7 @@ def categorical_double_q_target(
     return jax.lax.stop_gradient(probs)
 
 
+@check_arguments
 def quantile_error(value: Array, target: Array, tau: Array | float) -> Array:
     """Asymmetric absolute error (pinball loss), minimized by a quantile of the targets.
 
@@ -189,6 +196,7 @@ def quantile_error(value: Array, target: Array, tau: Array | float) -> Array:
     return jnp.where(difference < 0, tau - 1, tau) * difference
 
 
+@check_arguments
 def quantile_huber(
     quantiles: Array, tau: Array, target: Array, threshold: Array | float = 1.0
 ) -> Array:
@@ -247,6 +255,7 @@ def _quantile_huber_slope(primals: tuple, tangents: tuple) -> tuple[Array, Array
     return _quantile_huber(*primals), slopes * tangents[0]
 
 
+@check_arguments
 def expectile_regression(expectiles: Array, tau: Array, target: Array) -> Array:
     """Loss of ER-DQN: regress predicted expectiles on target samples.
 
@@ -267,6 +276,7 @@ def expectile_regression(expectiles: Array, tau: Array, target: Array) -> Array:
     return expectile_error(expectiles[..., None], target[..., None, :], tau).mean(-1).sum(-1)
 
 
+@check_arguments
 def quantile_wasserstein(quantiles: Array, other_quantiles: Array) -> Array:
     """1-Wasserstein distance of two distributions with equally many quantiles (or samples).
 
@@ -282,6 +292,7 @@ def quantile_wasserstein(quantiles: Array, other_quantiles: Array) -> Array:
     return jnp.abs(jnp.sort(quantiles) - jnp.sort(other_quantiles)).mean(-1)
 
 
+@check_arguments
 def quantile_calibration_error(
     quantiles: Array, tau: Array, sample: Array, mask: Array | None = None
 ) -> Array:
@@ -306,6 +317,7 @@ def quantile_calibration_error(
     return jnp.abs(share - jax.lax.stop_gradient(tau)).mean()
 
 
+@check_arguments
 def fraction_proposal(tau: Array, quantiles: Array, quantiles_at_midpoints: Array) -> Array:
     """FQF's loss of the proposed fractions, moving them to where steps fit the quantiles best.
 
@@ -326,6 +338,7 @@ def fraction_proposal(tau: Array, quantiles: Array, quantiles_at_midpoints: Arra
     return (jax.lax.stop_gradient(2 * quantiles - around) * tau).sum(-1)
 
 
+@check_arguments
 def cosine_features(tau: Array, number: int = 64) -> Array:
     """Cosine features of quantile fractions, the input of IQN's embedding.
 

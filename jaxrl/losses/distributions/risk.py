@@ -11,6 +11,7 @@ import math
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 from jaxrl.losses.reductions import _full_mask, masked_mean
 
@@ -38,6 +39,7 @@ def _expm1(x: Array) -> Array:
     return jnp.expm1(jnp.minimum(x, LINEAR_FROM)) + math.exp(LINEAR_FROM) * beyond
 
 
+@check_arguments
 def value_at_risk(cost: Array, tail: Array | float, mask: Array | None = None) -> Array:
     """Value at risk: the cost that only the worst share of outcomes exceeds, a quantile.
 
@@ -62,6 +64,7 @@ def value_at_risk(cost: Array, tail: Array | float, mask: Array | None = None) -
     return jnp.where(number > 0, found, 0)[..., 0]
 
 
+@check_arguments
 def cvar(cost: Array, tail: Array | float, mask: Array | None = None) -> Array:
     """Conditional value at risk (expected shortfall): the mean of the worst share of outcomes.
 
@@ -81,6 +84,7 @@ def cvar(cost: Array, tail: Array | float, mask: Array | None = None) -> Array:
     return threshold + masked_mean(excess, mask, -1) / tail
 
 
+@check_arguments
 def cvar_advantage(cost: Array, tail: Array | float, mask: Array | None = None) -> Array:
     """Advantages for a policy gradient that lowers the CVaR of whole trajectories' costs.
 
@@ -102,6 +106,7 @@ def cvar_advantage(cost: Array, tail: Array | float, mask: Array | None = None) 
     return -(excess if mask is None else jnp.where(mask, excess, 0)) / tail
 
 
+@check_arguments
 def variance_score(threshold: Array, cost: Array) -> Array:
     """Score whose expectation, minimized over a threshold, is the variance of the cost.
 
@@ -117,6 +122,7 @@ def variance_score(threshold: Array, cost: Array) -> Array:
     return jnp.square(cost - threshold)
 
 
+@check_arguments
 def expected_shortfall_score(
     threshold: Array, cost: Array, tail: Array | float, weight: Array | float = 1.0
 ) -> Array:
@@ -126,7 +132,7 @@ def expected_shortfall_score(
     at risk and the minimum (1 - weight) E y + weight CVaR y
 
     Args:
-      threshold, cost: [...].
+      threshold, cost: [...], broadcast to each other (a grid of thresholds beside all costs).
       tail: the share of worst outcomes, in (0, 1].
       weight: weight of the CVaR against the mean, in [0, 1]; below 1 this is a mean-risk utility.
     Returns: [...].
@@ -140,6 +146,7 @@ def expected_shortfall_score(
     return (1 - weight) * cost + weight * shortfall
 
 
+@check_arguments
 def evar_score(threshold: Array, scale: Array, cost: Array, tail: Array | float) -> Array:
     """Score whose expectation, minimized over two variables, is the entropic value at risk.
 
@@ -159,6 +166,7 @@ def evar_score(threshold: Array, scale: Array, cost: Array, tail: Array | float)
     return threshold + scale * (_expm1((cost - threshold) / scale) - jnp.log(tail))
 
 
+@check_arguments
 def entropic_risk(cost: Array, aversion: Array | float, mask: Array | None = None) -> Array:
     """Risk under exponential utility: a soft maximum of a cost's samples.
 
@@ -183,6 +191,7 @@ def entropic_risk(cost: Array, aversion: Array | float, mask: Array | None = Non
     return jnp.where(number > 0, mean / aversion, 0)
 
 
+@check_arguments
 def itakura_saito(value: Array, target: Array, aversion: Array | float) -> Array:
     """Numerically stable loss of a critic for the risk-averse value under exponential utility.
 
@@ -204,6 +213,7 @@ def itakura_saito(value: Array, target: Array, aversion: Array | float) -> Array
     return _expm1(difference) - difference
 
 
+@check_arguments
 def ecrm_cost(
     cost: Array,
     threshold: Array,
@@ -242,6 +252,7 @@ def ecrm_cost(
     return jnp.where(first, cost, risky) + later
 
 
+@check_arguments
 def risk_averse_utility(
     strategy: Array, opponent: Array, payoff: Array, aversion: Array | float
 ) -> Array:
@@ -267,6 +278,7 @@ def risk_averse_utility(
     return mean - aversion * variance
 
 
+@check_arguments
 def cost_sensitive_reward(
     log_return: Array,
     weights: Array,

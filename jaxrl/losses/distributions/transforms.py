@@ -6,6 +6,7 @@ import math
 
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 from jaxrl.losses.values.errors_and_targets import squared_error
 
@@ -28,6 +29,7 @@ def _sign_and_size(x: Array) -> tuple[Array, Array]:
     return jnp.where(negative, -1, 1).astype(x.dtype), jnp.where(negative, -x, x)
 
 
+@check_arguments
 def signed_hyperbolic(x: Array, epsilon: float = 1e-3) -> Array:
     """Squash values of any sign to roughly their square root, as MuZero and R2D2 do.
 
@@ -45,6 +47,7 @@ def signed_hyperbolic(x: Array, epsilon: float = 1e-3) -> Array:
     return x / (jnp.sqrt(_sign_and_size(x)[1] + 1) + 1) + epsilon * x
 
 
+@check_arguments
 def signed_parabolic(x: Array, epsilon: float = 1e-3) -> Array:
     """Undo `signed_hyperbolic`.
 
@@ -67,6 +70,7 @@ def signed_parabolic(x: Array, epsilon: float = 1e-3) -> Array:
     return sign * u * (u + 2)
 
 
+@check_arguments
 def symlog(x: Array) -> Array:
     """Squash values of any sign to roughly their logarithm, as Dreamer v3 does.
 
@@ -82,6 +86,7 @@ def symlog(x: Array) -> Array:
     return sign * jnp.log1p(size)
 
 
+@check_arguments
 def symexp(x: Array) -> Array:
     """Undo `symlog`.
 
@@ -97,6 +102,7 @@ def symexp(x: Array) -> Array:
     return sign * jnp.expm1(size)
 
 
+@check_arguments
 def logarithmic(x: Array, resolution: float, scale: float = 1.0) -> Array:
     """Map nonnegative values to a logarithmic scale that preserves small differences.
 
@@ -116,6 +122,7 @@ def logarithmic(x: Array, resolution: float, scale: float = 1.0) -> Array:
     return scale * jnp.log1p(jnp.where(x < 0, 0, x) / resolution)
 
 
+@check_arguments
 def logarithmic_inverse(x: Array, resolution: float, scale: float = 1.0) -> Array:
     """Undo `logarithmic`.
 
@@ -134,6 +141,7 @@ def logarithmic_inverse(x: Array, resolution: float, scale: float = 1.0) -> Arra
     return resolution * jnp.expm1(jnp.minimum(x / scale, largest))
 
 
+@check_arguments
 def symlog_squared_error(prediction: Array, target: Array) -> Array:
     """Squared error in symlog space, where large targets do not dominate.
 
@@ -148,6 +156,7 @@ def symlog_squared_error(prediction: Array, target: Array) -> Array:
     return squared_error(prediction, symlog(target))
 
 
+@check_arguments
 def two_hot(x: Array, atoms: Array) -> Array:
     """Encode a scalar as weights on its two neighbors in a support, whose mean is the scalar.
 
@@ -176,6 +185,7 @@ def _support_slopes(atoms: Array) -> tuple[Array, Array]:
     return jnp.pad(-slope, (1, 0)), jnp.pad(slope, (0, 1))
 
 
+@check_arguments
 def two_hot_inverse(probs: Array, atoms: Array) -> Array:
     """Decode a scalar from weights on a support: their mean.
 

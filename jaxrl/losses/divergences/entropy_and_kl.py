@@ -7,6 +7,7 @@ import math
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 from jaxrl.losses.reductions import at_action
 
@@ -35,6 +36,7 @@ def _log_probs(logits: Array) -> tuple[Array, Array]:
     return jnp.exp(log_prob), jnp.where(possible, log_prob, 0)
 
 
+@check_arguments
 def categorical_entropy(logits: Array) -> Array:
     """Entropy of a categorical distribution, in nats.
 
@@ -52,6 +54,7 @@ def categorical_entropy(logits: Array) -> Array:
     return -(prob * log_prob).sum(-1)
 
 
+@check_arguments
 def categorical_kl(logits: Array, other_logits: Array) -> Array:
     """Kullback-Leibler divergence between two categorical distributions, in nats.
 
@@ -69,6 +72,7 @@ def categorical_kl(logits: Array, other_logits: Array) -> Array:
     return (prob * (log_prob - jnp.where(prob > 0, other, 0))).sum(-1)
 
 
+@check_arguments
 def cross_entropy(logits: Array, target: Array) -> Array:
     """Negative log-likelihood of a categorical distribution under soft targets.
 
@@ -88,6 +92,7 @@ def cross_entropy(logits: Array, target: Array) -> Array:
     return -(target * jnp.where(target > 0, log_prob, 0)).sum(-1)
 
 
+@check_arguments
 def binary_cross_entropy(
     logits: Array, label: Array, positive_weight: Array | float = 1.0
 ) -> Array:
@@ -113,6 +118,7 @@ def binary_cross_entropy(
     return positive_weight * positive + negative
 
 
+@check_arguments
 def gaussian_log_prob(x: Array, mean: Array, scale: Array) -> Array:
     """Log-density of a Gaussian with independent dimensions.
 
@@ -129,6 +135,7 @@ def gaussian_log_prob(x: Array, mean: Array, scale: Array) -> Array:
     return (-0.5 * jnp.square(z) - jnp.log(scale) - 0.5 * math.log(2 * math.pi)).sum(-1)
 
 
+@check_arguments
 def categorical_nll(logits: Array, label: Array) -> Array:
     """Classification loss: negative log-likelihood of integer labels, from logits.
 
@@ -150,6 +157,7 @@ def categorical_nll(logits: Array, label: Array) -> Array:
     return -at_action(jax.nn.log_softmax(logits), label)
 
 
+@check_arguments
 def gaussian_entropy(scale: Array) -> Array:
     """Differential entropy of a Gaussian with independent dimensions, in nats.
 
@@ -165,6 +173,7 @@ def gaussian_entropy(scale: Array) -> Array:
     return (jnp.log(scale) + 0.5 * math.log(2 * math.pi * math.e)).sum(-1)
 
 
+@check_arguments
 def gaussian_kl(mean: Array, scale: Array, other_mean: Array, other_scale: Array) -> Array:
     """Kullback-Leibler divergence between two Gaussians with independent dimensions, in nats.
 
@@ -180,6 +189,7 @@ def gaussian_kl(mean: Array, scale: Array, other_mean: Array, other_scale: Array
     return (0.5 * (jnp.square(ratio) + jnp.square(shift) - 1) - jnp.log(ratio)).sum(-1)
 
 
+@check_arguments
 def tanh_gaussian_log_prob(x: Array, mean: Array, scale: Array) -> Array:
     """Log-density of a tanh-squashed Gaussian action, given the sample before tanh.
 
@@ -198,6 +208,7 @@ def tanh_gaussian_log_prob(x: Array, mean: Array, scale: Array) -> Array:
     return gaussian_log_prob(x, mean, scale) - log_slope.sum(-1)
 
 
+@check_arguments
 def sparsemax(logits: Array) -> Array:
     """Project logits onto the probability simplex: a softmax that can give zeros.
 
@@ -219,6 +230,7 @@ def sparsemax(logits: Array) -> Array:
     return jnp.maximum(logits - (kept - 1) / size.astype(logits.dtype), 0)
 
 
+@check_arguments
 def kl_k1(log_prob: Array, other_log_prob: Array) -> Array:
     """Monte Carlo estimate k1 of KL(p || q): unbiased, high variance, sometimes negative.
 
@@ -234,6 +246,7 @@ def kl_k1(log_prob: Array, other_log_prob: Array) -> Array:
     return log_prob - other_log_prob
 
 
+@check_arguments
 def kl_k2(log_prob: Array, other_log_prob: Array) -> Array:
     """Monte Carlo estimate k2 of KL(p || q): biased, low variance, never negative.
 
@@ -266,6 +279,7 @@ def _curvature_of_exp(x: Array) -> Array:
 _curvature_of_exp.defjvps(lambda tangent, value, x: (value + x) * tangent)
 
 
+@check_arguments
 def kl_k3(log_prob: Array, other_log_prob: Array) -> Array:
     """Monte Carlo estimate k3 of KL(p || q): unbiased, low variance, never negative.
 
@@ -281,6 +295,7 @@ def kl_k3(log_prob: Array, other_log_prob: Array) -> Array:
     return _curvature_of_exp(log_ratio)
 
 
+@check_arguments
 def proper_score(prob: Array, outcome: Array, rule: str = "quadratic") -> Array:
     """Proper score: a reward of probability forecasts whose expectation honesty maximizes.
 

@@ -7,6 +7,7 @@ import math
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 from jaxrl.losses.divergences.entropy_and_kl import _log_probs, kl_k3
 
@@ -24,6 +25,7 @@ __all__ = [
 BOUND = 60.0  # on log-ratios: exp(60) is beyond any useful ratio, and its square does not overflow
 
 
+@check_arguments
 def total_variation(logits: Array, other_logits: Array) -> Array:
     """Total variation distance between two categorical distributions, in [0, 1].
 
@@ -38,6 +40,7 @@ def total_variation(logits: Array, other_logits: Array) -> Array:
     return 0.5 * jnp.abs(jax.nn.softmax(logits) - jax.nn.softmax(other_logits)).sum(-1)
 
 
+@check_arguments
 def squared_hellinger(logits: Array, other_logits: Array) -> Array:
     """Squared Hellinger distance between two categorical distributions, in [0, 1].
 
@@ -58,6 +61,7 @@ def squared_hellinger(logits: Array, other_logits: Array) -> Array:
     return 0.5 * jnp.square(root - other_root).sum(-1)
 
 
+@check_arguments
 def jensen_shannon(logits: Array, other_logits: Array) -> Array:
     """Jensen-Shannon divergence between two categorical distributions, in [0, log 2].
 
@@ -77,6 +81,7 @@ def jensen_shannon(logits: Array, other_logits: Array) -> Array:
     return 0.5 * terms.sum(-1)
 
 
+@check_arguments
 def chi_square(logits: Array, other_logits: Array) -> Array:
     """Chi-square divergence between two categorical distributions: their ratio's variance.
 
@@ -95,6 +100,7 @@ def chi_square(logits: Array, other_logits: Array) -> Array:
     return ((prob - jnp.exp(other)) * (ratio - 1)).sum(-1)
 
 
+@check_arguments
 def categorical_renyi(logits: Array, other_logits: Array, order: float) -> Array:
     """Renyi divergence between two categorical distributions, in nats.
 
@@ -118,6 +124,7 @@ def categorical_renyi(logits: Array, other_logits: Array, order: float) -> Array
     return jax.nn.logsumexp(power, -1) / (order - 1)
 
 
+@check_arguments
 def gaussian_renyi(
     mean: Array, scale: Array, other_mean: Array, other_scale: Array, order: float
 ) -> Array:
@@ -145,6 +152,7 @@ def gaussian_renyi(
     return jnp.where(finite, terms, jnp.inf).sum(-1)
 
 
+@check_arguments
 def gaussian_fisher_divergence(
     mean: Array, scale: Array, other_mean: Array, other_scale: Array
 ) -> Array:
@@ -164,6 +172,7 @@ def gaussian_fisher_divergence(
     return (jnp.square((ratio - 1 / ratio) / other_scale) + jnp.square(shift / other_scale)).sum(-1)
 
 
+@check_arguments
 def f_divergence(log_prob: Array, other_log_prob: Array, kind: str) -> Array:
     """Monte Carlo estimate of an f-divergence, unbiased and nonnegative for every sample.
 

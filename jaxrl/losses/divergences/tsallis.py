@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 from jaxrl.losses.divergences.entropy_and_kl import _log_probs, categorical_entropy, categorical_kl
 from jaxrl.losses.divergences.f_divergences import categorical_renyi
@@ -13,6 +14,7 @@ __all__ = ["exp_q", "log_q", "tsallis_entropy", "tsallis_kl"]
 BOUND = 80.0  # on exponents: float32 overflows a little above exp(80)
 
 
+@check_arguments
 def log_q(x: Array, q: float) -> Array:
     """Tsallis q-logarithm: the logarithm at q = 1, and x - 1 at q = 0.
 
@@ -34,6 +36,7 @@ def log_q(x: Array, q: float) -> Array:
     return jnp.expm1(jnp.minimum((1 - q) * jnp.log(x), BOUND)) / (1 - q)
 
 
+@check_arguments
 def exp_q(x: Array, q: float) -> Array:
     """Tsallis q-exponential, the inverse of `log_q`; for q < 1 it is 0 below a threshold.
 
@@ -56,6 +59,7 @@ def exp_q(x: Array, q: float) -> Array:
     return jnp.where(inside, value, 0 if q < 1 else jnp.inf)
 
 
+@check_arguments
 def tsallis_entropy(logits: Array, q: float) -> Array:
     """Tsallis entropy of a categorical distribution: Shannon's at q = 1, 1 - sum p^2 at q = 2.
 
@@ -78,6 +82,7 @@ def tsallis_entropy(logits: Array, q: float) -> Array:
     return (prob * surprise).sum(-1)
 
 
+@check_arguments
 def tsallis_kl(logits: Array, other_logits: Array, q: float) -> Array:
     """Tsallis divergence between categorical distributions: KL at q = 1, chi-square at q = 2.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 from jaxrl.losses.distances import euclidean_distance
 from jaxrl.losses.divergences.entropy_and_kl import categorical_nll
@@ -30,6 +31,7 @@ __all__ = [
 ]
 
 
+@check_arguments
 def whiten(
     x: Array, mean: Array | float, scale: Array | float, clip: Array | float = jnp.inf
 ) -> Array:
@@ -53,6 +55,7 @@ def whiten(
     return jnp.clip((x - mean) / jnp.maximum(scale, 1e-8), -clip, clip)
 
 
+@check_arguments
 def forward_error(prediction: Array, next_features: Array) -> Array:
     """Forward model's error in feature space, both a loss and a curiosity bonus.
 
@@ -68,6 +71,7 @@ def forward_error(prediction: Array, next_features: Array) -> Array:
     return 0.5 * jnp.square(prediction - next_features).sum(-1)
 
 
+@check_arguments
 def icm(
     prediction: Array,
     next_features: Array,
@@ -94,6 +98,7 @@ def icm(
     return (1 - beta) * inverse + beta * forward_error(prediction, next_features)
 
 
+@check_arguments
 def ensemble_disagreement(prediction: Array) -> Array:
     """Variance over an ensemble's predictions, a novelty signal that noise does not cause.
 
@@ -111,6 +116,7 @@ def ensemble_disagreement(prediction: Array) -> Array:
     return jnp.square(prediction - prediction.mean(-1, keepdims=True)).mean(-1)
 
 
+@check_arguments
 def count_bonus(count: Array, offset: Array | float = 0.01) -> Array:
     """Bonus inversely proportional to the square root of the number of visits.
 
@@ -129,6 +135,7 @@ def count_bonus(count: Array, offset: Array | float = 0.01) -> Array:
     return jax.lax.stop_gradient(jax.lax.rsqrt(count + offset))
 
 
+@check_arguments
 def ucb_bonus(count: Array, total: Array) -> Array:
     """Upper confidence bound (UCB) bonus: how much better an arm might be.
 
@@ -148,6 +155,7 @@ def ucb_bonus(count: Array, total: Array) -> Array:
     return jnp.where(tried, bonus, jnp.inf)
 
 
+@check_arguments
 def elliptical_bonus(features: Array, precision: Array) -> Array:
     """LinUCB's bonus: uncertainty of a linear model of features, a count bonus for features.
 
@@ -171,6 +179,7 @@ def elliptical_bonus(features: Array, precision: Array) -> Array:
     return euclidean_distance(whitened, 0.0).astype(features.dtype)
 
 
+@check_arguments
 def elliptical_precision(precision: Array, features: Array, mask: Array | None = None) -> Array:
     """Update a linear model's precision with new features, for `elliptical_bonus`.
 
@@ -192,6 +201,7 @@ def elliptical_precision(precision: Array, features: Array, mask: Array | None =
     return precision + jnp.swapaxes(features, -1, -2) @ features
 
 
+@check_arguments
 def prediction_gain(log_prob: Array, recoding_log_prob: Array) -> Array:
     """Prediction gain: how much a density model learns from seeing an observation once more.
 
@@ -207,6 +217,7 @@ def prediction_gain(log_prob: Array, recoding_log_prob: Array) -> Array:
     return jax.lax.stop_gradient(recoding_log_prob - log_prob)
 
 
+@check_arguments
 def pseudo_count(log_prob: Array, recoding_log_prob: Array) -> Array:
     """Pseudo-count: the number of visits implied by the growth of a density model's probability.
 
@@ -226,6 +237,7 @@ def pseudo_count(log_prob: Array, recoding_log_prob: Array) -> Array:
     return jnp.where(grew, remainder / growth, jnp.inf)
 
 
+@check_arguments
 def surprisal(log_prob: Array) -> Array:
     """Negative log-probability of an observation, a reward for surprise or for rare states.
 
@@ -245,6 +257,7 @@ def surprisal(log_prob: Array) -> Array:
     return -jax.lax.stop_gradient(log_prob)
 
 
+@check_arguments
 def novelty(x: Array, archive: Array, neighbors: int, mask: Array | None = None) -> Array:
     """Novelty search's fitness: mean distance to the nearest neighbors in an archive.
 
@@ -270,6 +283,7 @@ def novelty(x: Array, archive: Array, neighbors: int, mask: Array | None = None)
     return masked_mean(nearest, nearest < jnp.inf, axis=-1)
 
 
+@check_arguments
 def particle_bonus(
     x: Array, archive: Array, neighbors: int, mask: Array | None = None, offset: float = 1.0
 ) -> Array:
@@ -289,6 +303,7 @@ def particle_bonus(
     return jnp.log(offset + novelty(x, archive, neighbors, mask))
 
 
+@check_arguments
 def action_distance(action: Array, perturbed_action: Array, mask: Array | None = None) -> Array:
     """Root mean square change of a deterministic policy's actions under parameter noise.
 
@@ -308,6 +323,7 @@ def action_distance(action: Array, perturbed_action: Array, mask: Array | None =
     return jnp.sqrt(masked_mean(square, mask, axis=-1))
 
 
+@check_arguments
 def adapt_noise(
     scale: Array, distance: Array, target: Array | float, factor: Array | float = 1.01
 ) -> Array:
@@ -328,6 +344,7 @@ def adapt_noise(
     return jnp.where(distance <= target, scale * factor, scale / factor)
 
 
+@check_arguments
 def exploitation_value(cross_value: Array, belief: Array) -> Array:
     """Value of pure exploitation: the best of acting as if one possible environment were true.
 

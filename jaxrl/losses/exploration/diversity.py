@@ -7,6 +7,7 @@ import math
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 from jaxrl.losses.distances import euclidean_distance, rbf_kernel
 from jaxrl.losses.divergences.entropy_and_kl import categorical_nll
@@ -23,6 +24,7 @@ __all__ = [
 ]
 
 
+@check_arguments
 def skill_reward(logits: Array, skill: Array, prior_logits: Array) -> Array:
     """DIAYN's reward for visiting states that identify the agent's skill.
 
@@ -43,6 +45,7 @@ def skill_reward(logits: Array, skill: Array, prior_logits: Array) -> Array:
     return jax.lax.stop_gradient(barber_agakov(log_prob, at_action(prior, skill)))
 
 
+@check_arguments
 def gated_diversity(
     reward: Array,
     diversity: Array,
@@ -70,6 +73,7 @@ def gated_diversity(
     return jax.lax.stop_gradient(jnp.where(good, reward + weight * diversity, reward))
 
 
+@check_arguments
 def median_bandwidth(x: Array) -> Array:
     """Kernel bandwidth by the median heuristic: a point's kernel values sum to about 1.
 
@@ -92,6 +96,7 @@ def median_bandwidth(x: Array) -> Array:
     return jnp.where(bandwidth > 0, bandwidth, 1)
 
 
+@check_arguments
 def svgd(particles: Array, score: Array, bandwidth: Array | float) -> Array:
     """Stein variational gradient (SVGD): particles climb a density and repel each other.
 
@@ -121,6 +126,7 @@ def _spectrum(kernel: Array) -> Array:
     return jnp.linalg.eigvalsh(kernel.astype(jnp.promote_types(kernel.dtype, jnp.float32)))
 
 
+@check_arguments
 def population_volume(kernel: Array) -> Array:
     """DvD's diversity of a population: 0 if two members behave alike, 1 if all are dissimilar.
 
@@ -136,6 +142,7 @@ def population_volume(kernel: Array) -> Array:
     return _spectrum(kernel).prod(-1).astype(kernel.dtype)
 
 
+@check_arguments
 def population_log_volume(kernel: Array, jitter: float = 1e-4) -> Array:
     """Logarithm of a population's diversity, with large gradients where the diversity is near 0.
 

@@ -7,6 +7,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 from jaxrl.losses.reductions import _full_mask
 
@@ -19,6 +20,7 @@ __all__ = [
 ]
 
 
+@check_arguments
 def centered_ranks(fitness: Array, mask: Array | None = None) -> Array:
     """Fitness by rank, from -0.5 (worst) to 0.5 (best), insensitive to outliers and scale.
 
@@ -49,6 +51,7 @@ def centered_ranks(fitness: Array, mask: Array | None = None) -> Array:
     return jnp.where(allowed, ranks(fitness, allowed), 0)
 
 
+@check_arguments
 def es_gradient(fitness: Array, noise: Array, scale: Array | float) -> Array:
     """Gradient of the expected fitness of perturbed parameters, estimated from samples.
 
@@ -68,6 +71,7 @@ def es_gradient(fitness: Array, noise: Array, scale: Array | float) -> Array:
     return jax.lax.stop_gradient(total)
 
 
+@check_arguments
 def antithetic_es_gradient(
     fitness: Array, mirrored_fitness: Array, noise: Array, scale: Array | float
 ) -> Array:
@@ -89,6 +93,7 @@ def antithetic_es_gradient(
     return es_gradient(0.5 * (fitness - mirrored_fitness), noise, scale)
 
 
+@check_arguments
 def archive_improvement(
     objective: Array, threshold: Array, occupied: Array, minimum: Array | float = 0.0
 ) -> Array:
@@ -112,6 +117,7 @@ def archive_improvement(
     return objective - jnp.where(occupied, threshold, minimum)
 
 
+@check_arguments
 def annealed_threshold(threshold: Array, objective: Array, rate: Array | float) -> Array:
     """Update CMA-MAE's threshold of an archive cell, which slowly follows its elites (PPGA).
 

@@ -7,6 +7,7 @@ import math
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 from jaxrl.losses.divergences.entropy_and_kl import gaussian_kl
 from jaxrl.losses.policies.policy_gradients import importance_ratio
@@ -24,6 +25,7 @@ __all__ = [
 ]
 
 
+@check_arguments
 def barber_agakov(log_prob: Array, prior_log_prob: Array) -> Array:
     """Variational lower bound on mutual information, from a model that predicts z from x.
 
@@ -39,6 +41,7 @@ def barber_agakov(log_prob: Array, prior_log_prob: Array) -> Array:
     return log_prob - prior_log_prob
 
 
+@check_arguments
 def donsker_varadhan(joint_score: Array, marginal_score: Array) -> Array:
     """MINE's lower bound on mutual information from a critic's scores, the tightest one here.
 
@@ -57,6 +60,7 @@ def donsker_varadhan(joint_score: Array, marginal_score: Array) -> Array:
     return joint_score.mean(-1) - normalizer
 
 
+@check_arguments
 def nwj(joint_score: Array, marginal_score: Array) -> Array:
     """Lower bound on mutual information whose estimate is unbiased but has high variance.
 
@@ -78,6 +82,7 @@ def nwj(joint_score: Array, marginal_score: Array) -> Array:
     return joint_score.mean(-1) - importance_ratio(marginal_score, one).mean(-1)
 
 
+@check_arguments
 def info_nce_bound(similarity: Array, temperature: Array | float = 1.0) -> Array:
     """Contrastive lower bound on mutual information: low variance, at most log B.
 
@@ -95,6 +100,7 @@ def info_nce_bound(similarity: Array, temperature: Array | float = 1.0) -> Array
     return math.log(similarity.shape[-1]) - info_nce(similarity, temperature).mean(-1)
 
 
+@check_arguments
 def standard_normal_kl(mean: Array, scale: Array) -> Array:
     """Divergence of a Gaussian encoding from a standard normal, the bottleneck cost in VIB.
 
@@ -110,6 +116,7 @@ def standard_normal_kl(mean: Array, scale: Array) -> Array:
     return gaussian_kl(mean, scale, jnp.zeros_like(mean), jnp.ones_like(scale))
 
 
+@check_arguments
 def information_gain(scale: Array, noise_scale: Array) -> Array:
     """OPAX's bonus: information that a noisy Gaussian observation adds to a Gaussian belief.
 
@@ -128,6 +135,7 @@ def information_gain(scale: Array, noise_scale: Array) -> Array:
     return 0.5 * jnp.log1p(jnp.square(scale / noise_scale)).sum(-1)
 
 
+@check_arguments
 def fisher_information(jacobian: Array, scale: Array) -> Array:
     """Fisher information of parameters in one step of dynamics with Gaussian noise.
 
@@ -146,6 +154,7 @@ def fisher_information(jacobian: Array, scale: Array) -> Array:
     return jnp.swapaxes(weighted, -1, -2) @ weighted
 
 
+@check_arguments
 def experimental_design(information: Array, criterion: str, ridge: float = 1e-6) -> Array:
     """Score of how well parameters are identified, a reward for information-seeking exploration.
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
 ]
 
 
+@check_arguments
 def potential_shaping(
     reward: Array,
     potential: Array,
@@ -52,6 +54,7 @@ def potential_shaping(
     return reward + discount * jnp.where(terminated, 0, next_potential) - potential
 
 
+@check_arguments
 def tracking_reward(error: Array, scale: Array, weight: Array) -> Array:
     """DeepMimic's reward for tracking a reference motion, near 1 while every error is small.
 
@@ -70,6 +73,7 @@ def tracking_reward(error: Array, scale: Array, weight: Array) -> Array:
     return (weight * jnp.exp(-scale * jnp.square(error))).sum(-1)
 
 
+@check_arguments
 def krc(rewards: Array) -> Array:
     """Kinesthetic reward combination (KRC): a reward for doing well in all components at once.
 
@@ -88,6 +92,7 @@ def krc(rewards: Array) -> Array:
     return jnp.where(full, jnp.where((rewards > 0).all(-1), mean, -mean), 0)
 
 
+@check_arguments
 def intervention_reward(intervened: Array, next_intervened: Array, penalty: Array) -> Array:
     """Reward of an agent corrected by an expert: a penalty for actions that made it step in.
 
@@ -107,6 +112,7 @@ def intervention_reward(intervened: Array, next_intervened: Array, penalty: Arra
     return jnp.where(begins, -penalty, 0)
 
 
+@check_arguments
 def occupancy_regularized_reward(
     reward: Array, log_ratio: Array, divergence: Array, strength: Array | float
 ) -> Array:
@@ -136,6 +142,7 @@ def occupancy_regularized_reward(
     return reward - jnp.where(far, strength * jnp.exp(jnp.minimum(log_ratio, 60.0)) / root, 0)
 
 
+@check_arguments
 def gain_violation(cost: Array, intensity: Array, bound: Array | float) -> Array:
     """Violation of an H-infinity constraint: an adversary's damage beyond what its effort allows.
 
@@ -156,6 +163,7 @@ def gain_violation(cost: Array, intensity: Array, bound: Array | float) -> Array
     return cost - bound * intensity
 
 
+@check_arguments
 def lagrangian_penalty(violation: Array, multiplier: Array) -> Array:
     """Lagrangian penalty in a policy's loss: a constraint's violation times its multiplier.
 
@@ -173,6 +181,7 @@ def lagrangian_penalty(violation: Array, multiplier: Array) -> Array:
     return jax.lax.stop_gradient(multiplier) * violation
 
 
+@check_arguments
 def lagrangian_dual(violation: Array, multiplier: Array) -> Array:
     """Loss of a constraint's multiplier, which grows while the constraint is violated.
 
@@ -192,6 +201,7 @@ def lagrangian_dual(violation: Array, multiplier: Array) -> Array:
     return -multiplier * jax.lax.stop_gradient(violation)
 
 
+@check_arguments
 def utility_reward(utility: Callable[[Array], Array], occupancy: Array) -> Array:
     """Reward whose policy gradient is that of a general utility of a policy's occupancy.
 
@@ -210,6 +220,7 @@ def utility_reward(utility: Callable[[Array], Array], occupancy: Array) -> Array
     return jax.lax.stop_gradient(jax.grad(lambda x: utility(x).sum())(occupancy))
 
 
+@check_arguments
 def occupancy_entropy(occupancy: Array, least: float = 1e-6) -> Array:
     """Entropy of a policy's occupancy, a utility for exploration without rewards.
 
@@ -226,6 +237,7 @@ def occupancy_entropy(occupancy: Array, least: float = 1e-6) -> Array:
     return -(occupancy * jnp.log(jnp.maximum(occupancy, least))).sum(-1)
 
 
+@check_arguments
 def occupancy_distance(occupancy: Array, expert_occupancy: Array) -> Array:
     """Negative squared distance between a policy's and an expert's occupancy, for imitation.
 
@@ -241,6 +253,7 @@ def occupancy_distance(occupancy: Array, expert_occupancy: Array) -> Array:
     return -0.5 * jnp.square(occupancy - jax.lax.stop_gradient(expert_occupancy)).sum(-1)
 
 
+@check_arguments
 def occupancy_constraint(
     occupancy: Array, reward: Array, cost: Array, limit: Array | float, weight: Array | float
 ) -> Array:

@@ -10,6 +10,7 @@ import math
 
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 
 __all__ = [
@@ -28,6 +29,7 @@ def _player_payoff(payoff: Array, players: int, player: int) -> Array:
     return jnp.take(payoff, player, axis=payoff.ndim - players - 1)
 
 
+@check_arguments
 def deviation_payoff(payoff: Array, policy: Array) -> Array:
     """Expected payoff of each player's actions against the others' mixed strategies.
 
@@ -56,6 +58,7 @@ def deviation_payoff(payoff: Array, policy: Array) -> Array:
     return jnp.stack([payoffs(player) for player in range(players)], -2)
 
 
+@check_arguments
 def nash_loss_estimate(
     gradient: Array, other_gradient: Array, weight: Array | float = 1.0
 ) -> Array:
@@ -78,6 +81,7 @@ def nash_loss_estimate(
     return (weight * (first * second).sum(-1)).sum(-1)
 
 
+@check_arguments
 def nash_loss(
     payoff: Array, policy: Array, temperature: Array | float, weight: Array | float = 1.0
 ) -> Array:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 from jaxrl.losses.policies.policy_gradients import _policy_and_advantage
 
@@ -18,6 +19,7 @@ __all__ = [
 ]
 
 
+@check_arguments
 def regret_policy_gradient(logits: Array, q_values: Array) -> Array:
     """Actor loss that directly minimizes the sum of positive regrets.
 
@@ -33,6 +35,7 @@ def regret_policy_gradient(logits: Array, q_values: Array) -> Array:
     return jnp.maximum(_policy_and_advantage(logits, q_values)[1], 0).sum(-1)
 
 
+@check_arguments
 def regret_matching_policy_gradient(logits: Array, q_values: Array) -> Array:
     """All-action actor loss that only strengthens actions better than average.
 
@@ -49,6 +52,7 @@ def regret_matching_policy_gradient(logits: Array, q_values: Array) -> Array:
     return -(policy * jax.lax.stop_gradient(jnp.maximum(advantage, 0))).sum(-1)
 
 
+@check_arguments
 def neurd(logits: Array, q_values: Array, threshold: Array | float = jnp.inf) -> Array:
     """Neural replicator dynamics: logits follow advantages, however unlikely an action has become.
 

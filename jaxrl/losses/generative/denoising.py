@@ -8,6 +8,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 from jaxrl.losses.reductions import masked_mean
 from jaxrl.losses.values.errors_and_targets import prediction_error
@@ -21,6 +22,7 @@ __all__ = [
 ]
 
 
+@check_arguments
 def denoising_score_matching(score: Array, noise: Array, sigma: Array) -> Array:
     """Score-matching loss: fit the gradient of the log-density of noisy samples.
 
@@ -40,6 +42,7 @@ def denoising_score_matching(score: Array, noise: Array, sigma: Array) -> Array:
     return 0.5 * jnp.square(jnp.expand_dims(sigma, -1) * score + noise).sum(-1)
 
 
+@check_arguments
 def edm_weight(sigma: Array, data_scale: Array | float = 0.5) -> Array:
     """Weight of EDM's denoising loss, which makes the loss of every noise level start at 1.
 
@@ -57,6 +60,7 @@ def edm_weight(sigma: Array, data_scale: Array | float = 0.5) -> Array:
     return 1 / jnp.square(data_scale) + 1 / jnp.square(sigma)
 
 
+@check_arguments
 def pseudo_huber(prediction: Array, target: Array, threshold: Array | float) -> Array:
     """Pseudo-Huber distance: quadratic when small, linear when large, smooth everywhere.
 
@@ -77,6 +81,7 @@ def pseudo_huber(prediction: Array, target: Array, threshold: Array | float) -> 
     return threshold * size / (jnp.sqrt(size + 1) + 1)
 
 
+@check_arguments
 def consistency(
     prediction: Array,
     target: Array,
@@ -104,6 +109,7 @@ def consistency(
     return pseudo_huber(prediction, target, threshold) / (sigma - lower_sigma)
 
 
+@check_arguments
 def diffusion_forcing(
     prediction: Array, target: Array, weight: Array | float = 1.0, mask: Array | None = None
 ) -> Array:

@@ -10,6 +10,7 @@ import math
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 from jaxrl.losses.divergences.entropy_and_kl import gaussian_log_prob
 
@@ -22,6 +23,7 @@ __all__ = [
 ]
 
 
+@check_arguments
 def denoising_log_prob(
     sample: Array, mean: Array, scale: Array, least_scale: Array | float = 0.1
 ) -> Array:
@@ -46,6 +48,7 @@ def denoising_log_prob(
     return gaussian_log_prob(sample, mean, jnp.broadcast_to(scale, mean.shape))
 
 
+@check_arguments
 def denoising_advantage(
     advantage: Array, remaining: Array, denoising_discount: Array | float
 ) -> Array:
@@ -65,6 +68,7 @@ def denoising_advantage(
     return advantage * denoising_discount ** remaining.astype(advantage.dtype)
 
 
+@check_arguments
 def denoising_clip(
     fraction: Array, clip: Array | float, first_clip: Array | float = 1e-3, rate: float = 3.0
 ) -> Array:
@@ -84,6 +88,7 @@ def denoising_clip(
     return first_clip + (clip - first_clip) * jnp.expm1(rate * fraction) / math.expm1(rate)
 
 
+@check_arguments
 def denoising_kl(mean: Array, base_mean: Array, scale: Array) -> Array:
     """DPOK's divergence of a fine-tuned denoising step from that of the frozen model.
 
@@ -102,6 +107,7 @@ def denoising_kl(mean: Array, base_mean: Array, scale: Array) -> Array:
     return 0.5 * jnp.square(difference).sum(-1)
 
 
+@check_arguments
 def vard(value: Array, mean: Array, base_mean: Array, scale: Array, beta: Array | float) -> Array:
     """VARD's loss: fine-tune each denoising step on a learned value of its output.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 from jaxrl.losses.policies.policy_gradients import importance_ratio
 
@@ -16,6 +17,7 @@ __all__ = [
 ]
 
 
+@check_arguments
 def masked_diffusion_weight(alpha: Array, alpha_rate: Array) -> Array:
     """Weight that makes the masked-diffusion loss a bound on the log-likelihood.
 
@@ -34,6 +36,7 @@ def masked_diffusion_weight(alpha: Array, alpha_rate: Array) -> Array:
     return -alpha_rate / (1 - alpha)
 
 
+@check_arguments
 def masked_diffusion(log_prob: Array, masked: Array, weight: Array) -> Array:
     """Loss of a masked diffusion model (MDLM) at one time; its mean bounds -log p(sequence).
 
@@ -52,6 +55,7 @@ def masked_diffusion(log_prob: Array, masked: Array, weight: Array) -> Array:
     return -jax.lax.stop_gradient(weight) * jnp.where(masked, log_prob, 0).sum(-1)
 
 
+@check_arguments
 def sepo(
     log_score: Array,
     old_log_score: Array,
@@ -90,6 +94,7 @@ def sepo(
     return (jax.lax.stop_gradient(weight) * log_score).sum(-1)
 
 
+@check_arguments
 def ctmc_kl(
     log_rate: Array, base_log_rate: Array, duration: Array, mask: Array | None = None
 ) -> Array:

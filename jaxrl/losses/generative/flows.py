@@ -8,6 +8,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 from jaxrl.diffusion.flows import flow_velocity
 from jaxrl.losses.values.errors_and_targets import prediction_error
@@ -20,6 +21,7 @@ __all__ = [
 ]
 
 
+@check_arguments
 def flow_matching(
     velocity: Array, noise: Array, clean: Array, least_noise: Array | float = 0.0
 ) -> Array:
@@ -41,6 +43,7 @@ def flow_matching(
     return prediction_error(velocity, flow_velocity(noise, clean, least_noise))
 
 
+@check_arguments
 def shortcut_velocity(velocity: Array, next_velocity: Array) -> Array:
     """Target of a shortcut model's large step: the mean velocity of its two half steps.
 
@@ -59,6 +62,7 @@ def shortcut_velocity(velocity: Array, next_velocity: Array) -> Array:
     return jax.lax.stop_gradient(0.5 * (velocity + next_velocity))
 
 
+@check_arguments
 def shortcut_forcing(prediction: Array, target: Array, time: Array) -> Array:
     """Dreamer 4's loss of a world model that predicts clean latents, for any step size.
 
@@ -79,6 +83,7 @@ def shortcut_forcing(prediction: Array, target: Array, time: Array) -> Array:
     return (0.9 * jax.lax.stop_gradient(time) + 0.1) * prediction_error(prediction, target)
 
 
+@check_arguments
 def adjoint_matching(velocity: Array, base_velocity: Array, adjoint: Array, scale: Array) -> Array:
     """Adjoint-matching loss: fine-tune a flow on a reward by matching drift to lean adjoint.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 from jaxrl.losses.distances import safe_norm
 from jaxrl.losses.policies.policy_gradients import importance_ratio
@@ -32,6 +33,7 @@ __all__ = [
 ]
 
 
+@check_arguments
 def adversarial_reward(logits: Array, form: str = "positive") -> Array:
     """Imitation reward from a discriminator's logits, high where a step looks like the expert's.
 
@@ -57,6 +59,7 @@ def adversarial_reward(logits: Array, form: str = "positive") -> Array:
     raise ValueError(f"form must be positive, negative or logit, not {form!r}")
 
 
+@check_arguments
 def airl_logits(
     reward: Array,
     potential: Array,
@@ -87,6 +90,7 @@ def airl_logits(
     return reward + shaping - jax.lax.stop_gradient(log_prob)
 
 
+@check_arguments
 def drail_logits(expert_error: Array, agent_error: Array) -> Array:
     """DRAIL's discriminator logits, from a diffusion model that denoises under both labels.
 
@@ -102,6 +106,7 @@ def drail_logits(expert_error: Array, agent_error: Array) -> Array:
     return agent_error - expert_error
 
 
+@check_arguments
 def density_ratio(logits: Array, prior: Array | float = 0.5) -> Array:
     """Density ratio of two distributions, from a classifier of their samples.
 
@@ -120,6 +125,7 @@ def density_ratio(logits: Array, prior: Array | float = 0.5) -> Array:
     return importance_ratio(logits, jnp.log(prior) - jnp.log1p(-prior))
 
 
+@check_arguments
 def occupancy_penalty(logits: Array, mask: Array | None = None) -> Array:
     """Cost of visiting what a base policy does not, from the chi-squared divergence of occupancies.
 
@@ -144,6 +150,7 @@ def occupancy_penalty(logits: Array, mask: Array | None = None) -> Array:
     return excess / jnp.where(positive, jnp.sqrt(jnp.where(positive, divergence, 1)), 1)
 
 
+@check_arguments
 def gradient_penalty(
     gradient: Array, target: Array | float = 1.0, one_sided: bool = False
 ) -> Array:
@@ -168,6 +175,7 @@ def gradient_penalty(
     return jnp.square(jnp.maximum(excess, 0) if one_sided else excess)
 
 
+@check_arguments
 def lipschitz_preconditioner(penalty: Array, floor: Array | float = 0.7) -> Array:
     """Factor that shrinks an imitation reward where it or the dynamics is too steep.
 
@@ -186,6 +194,7 @@ def lipschitz_preconditioner(penalty: Array, floor: Array | float = 0.7) -> Arra
     return jnp.maximum(jnp.exp(-jax.lax.stop_gradient(penalty)), floor)
 
 
+@check_arguments
 def random_features(x: Array, frequency: Array, phase: Array) -> Array:
     """Random Fourier features, whose inner products approximate a kernel, for linear rewards.
 
@@ -204,6 +213,7 @@ def random_features(x: Array, frequency: Array, phase: Array) -> Array:
     return (2 / phase.shape[-1]) ** 0.5 * jnp.cos(angle)
 
 
+@check_arguments
 def ball_projection(x: Array, radius: Array | float) -> Array:
     """Project onto a ball around 0, e.g. to bound the weights of a linear reward.
 
@@ -223,6 +233,7 @@ def ball_projection(x: Array, radius: Array | float) -> Array:
     return x * jnp.where(outside, radius / jnp.where(outside, length, 1), 1)[..., None]
 
 
+@check_arguments
 def kernel_reward(features: Array, weight: Array, radius: Array | float) -> Array:
     """Reward that is linear in features, with weights projected onto a ball.
 
@@ -241,6 +252,7 @@ def kernel_reward(features: Array, weight: Array, radius: Array | float) -> Arra
     return (features * ball_projection(weight, radius)).sum(-1)
 
 
+@check_arguments
 def reward_gap(
     reward: Array, expert_reward: Array, mask: Array | None = None, expert_mask: Array | None = None
 ) -> Array:
@@ -250,7 +262,7 @@ def reward_gap(
 
     Args:
       reward: [...], of steps of the current policy.
-      expert_reward: [...], of steps of the expert; its shape may differ.
+      expert_reward: of another shape [...], of steps of the expert.
       mask, expert_mask: the same shapes, true where a step counts; None: all.
     Returns: a scalar; add a regularizer, or the reward grows without bound.
     Gradients: none are stopped. For a reward linear in features, the gradient is the difference of
@@ -262,6 +274,7 @@ def reward_gap(
     return masked_mean(reward, mask) - masked_mean(expert_reward, expert_mask)
 
 
+@check_arguments
 def feature_gap(
     features: Array,
     expert_features: Array,
@@ -288,6 +301,7 @@ def feature_gap(
     return safe_norm(mean(features, mask) - mean(expert_features, expert_mask))
 
 
+@check_arguments
 def dagger_mixing(iteration: Array, decay: Array | float) -> Array:
     """Probability that the expert, not the learner, acts in an iteration of DAgger.
 
@@ -305,6 +319,7 @@ def dagger_mixing(iteration: Array, decay: Array | float) -> Array:
     return jnp.power(decay, iteration)
 
 
+@check_arguments
 def skill_boundaries(loss: Array, gap: Array | float) -> Array:
     """Find where new skills begin in a demonstration, by a cloned policy's sudden surprise.
 

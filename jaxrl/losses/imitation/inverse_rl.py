@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 from jaxrl.losses.distances import safe_norm
 from jaxrl.losses.reductions import _full_mask, at_action, masked_mean
@@ -17,6 +18,7 @@ __all__ = [
 ]
 
 
+@check_arguments
 def inverse_bellman_reward(
     q_value: Array, next_value: Array, terminated: Array, discount: Array | float
 ) -> Array:
@@ -37,6 +39,7 @@ def inverse_bellman_reward(
     return q_value - discount * jnp.where(terminated, 0, next_value)
 
 
+@check_arguments
 def iq_learn(
     q_value: Array,
     value: Array,
@@ -74,6 +77,7 @@ def iq_learn(
     return cost - masked_mean(reward, allowed & (expert != 0))
 
 
+@check_arguments
 def marginal_q(q_values: Array, other_probs: Array) -> Array:
     """Action values of one agent, averaged over the other agents' actions.
 
@@ -91,6 +95,7 @@ def marginal_q(q_values: Array, other_probs: Array) -> Array:
     return (q_values * other_probs[..., None, :]).sum(-1)
 
 
+@check_arguments
 def optimality_margin(
     q_values: Array, action: Array, margin: Array | float = 1.0, mask: Array | None = None
 ) -> Array:
@@ -120,6 +125,7 @@ def optimality_margin(
     return jnp.where(counts, hinge, 0).sum(-1)
 
 
+@check_arguments
 def shaping_distance(
     reward: Array, other_reward: Array, transition: Array, discount: Array | float
 ) -> Array:

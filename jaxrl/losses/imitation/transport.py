@@ -9,6 +9,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 from jaxrl.losses.distances import safe_norm, squared_distances
 
@@ -21,6 +22,7 @@ __all__ = [
 ]
 
 
+@check_arguments
 def nearest_distance(x: Array, y: Array) -> Array:
     """Distance of each row of x to the nearest row of y, to select the data nearest to a policy.
 
@@ -39,6 +41,7 @@ def nearest_distance(x: Array, y: Array) -> Array:
     return safe_norm(x - jnp.take_along_axis(y, nearest[..., None], -2))
 
 
+@check_arguments
 def transport_cost(cost: Array, plan: Array, regularization: Array | float = 0.0) -> Array:
     """Cost of a transport plan, optionally with the entropic term.
 
@@ -60,6 +63,7 @@ def transport_cost(cost: Array, plan: Array, regularization: Array | float = 0.0
     return (jnp.where(positive, plan * jnp.where(positive, cost, 0), 0) + entropic).sum((-2, -1))
 
 
+@check_arguments
 def transport_reward(cost: Array, plan: Array, scale: Array | float = 1.0) -> Array:
     """Imitation reward of each step: minus its part of the transport cost to the expert.
 
@@ -78,6 +82,7 @@ def transport_reward(cost: Array, plan: Array, scale: Array | float = 1.0) -> Ar
     return -scale * jnp.where(plan > 0, plan * cost, 0).sum(-1)
 
 
+@check_arguments
 def alignment_progress(cost: Array) -> Array:
     """Number of steps of a trajectory that follow an expert's in the right order.
 
@@ -104,6 +109,7 @@ def alignment_progress(cost: Array) -> Array:
     return lengths.max(initial=0).astype(cost.dtype)
 
 
+@check_arguments
 def progress_discount(progress: Array, weight: Array | float) -> Array:
     """Discount factor under which rewards beyond the mastered part of a task hardly count.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 from jaxrl.gradients.estimators import scale_gradient
 from jaxrl.losses.distributions.distributional import (
@@ -22,6 +23,7 @@ __all__ = [
 ]
 
 
+@check_arguments
 def muzero(
     policy_logits: Array,
     value_logits: Array,
@@ -67,6 +69,7 @@ def muzero(
     return scale_gradient(loss, jnp.where(step > 0, 1 / unrolled, 1).astype(loss.dtype))
 
 
+@check_arguments
 def completed_q_values(q_values: Array, visits: Array, logits: Array, value: Array) -> Array:
     """Complete a search's Q-values with an estimate of the state's value for unvisited actions.
 
@@ -94,6 +97,7 @@ def completed_q_values(q_values: Array, visits: Array, logits: Array, value: Arr
     return jnp.where(seen, q_values, mixed[..., None])
 
 
+@check_arguments
 def gumbel_improved_logits(
     logits: Array,
     completed_q_values: Array,
@@ -120,6 +124,7 @@ def gumbel_improved_logits(
     return logits + (visit_offset + most) * scale * completed_q_values
 
 
+@check_arguments
 def process_value_target(step_error: Array, remaining: Array) -> Array:
     """Values of a reasoning trace's prefixes, from each step's error and distance to the answer.
 
@@ -144,6 +149,7 @@ def process_value_target(step_error: Array, remaining: Array) -> Array:
     return jax.lax.scan(forward, jnp.zeros(gain.shape[1:], gain.dtype), gain)[1]
 
 
+@check_arguments
 def surprisal_bump(surprisal: Array, center: Array | float, width: Array | float) -> Array:
     """Reward for moderate surprisal, neither predictable nor incoherent (an inverted U).
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 from jaxrl.losses.divergences.entropy_and_kl import categorical_kl, gaussian_kl
 from jaxrl.losses.exploration.information import standard_normal_kl
@@ -30,6 +31,7 @@ def _balance_kl(
     return weights[0] * dynamics + weights[1] * representation
 
 
+@check_arguments
 def categorical_kl_balancing(
     posterior_logits: Array,
     prior_logits: Array,
@@ -61,6 +63,7 @@ def categorical_kl_balancing(
     return _balance_kl(representation, dynamics, weights, free_nats)
 
 
+@check_arguments
 def gaussian_kl_balancing(
     mean: Array,
     scale: Array,
@@ -92,6 +95,7 @@ def gaussian_kl_balancing(
     return _balance_kl(representation, dynamics, weights, free_nats)
 
 
+@check_arguments
 def bounded_log_variance(log_variance: Array, minimum: Array, maximum: Array) -> Array:
     """Softly bound a model's log-variances, as PETS does; the bounds may be learned.
 
@@ -111,6 +115,7 @@ def bounded_log_variance(log_variance: Array, minimum: Array, maximum: Array) ->
     return minimum + jax.nn.softplus(below - minimum)
 
 
+@check_arguments
 def gaussian_nll(mean: Array, log_variance: Array, target: Array, beta: float = 0.0) -> Array:
     """Negative log-likelihood of a probabilistic model's prediction, up to a constant.
 
@@ -132,6 +137,7 @@ def gaussian_nll(mean: Array, log_variance: Array, target: Array, beta: float = 
     return (jax.lax.stop_gradient(jnp.exp(beta * log_variance)) * nll).sum(-1)
 
 
+@check_arguments
 def percentile_range(x: Array, low: float = 5.0, high: float = 95.0) -> Array:
     """Spread of returns without outliers, by which Dreamer v3 divides them.
 
@@ -150,6 +156,7 @@ def percentile_range(x: Array, low: float = 5.0, high: float = 95.0) -> Array:
     return (ends[1] - ends[0]).astype(x.dtype)
 
 
+@check_arguments
 def dreamer_actor(
     log_prob: Array,
     returns: Array,
@@ -181,6 +188,7 @@ def dreamer_actor(
     return objective / jnp.maximum(jax.lax.stop_gradient(scale), 1) - entropy_weight * entropy
 
 
+@check_arguments
 def latent_plan(
     log_prob: Array,
     mean: Array,
@@ -207,6 +215,7 @@ def latent_plan(
     return -log_prob + beta * gaussian_kl(mean, scale, prior_mean, prior_scale)
 
 
+@check_arguments
 def information_bottleneck(
     log_prob: Array, mean: Array, scale: Array, beta: Array | float
 ) -> Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 from jaxrl.losses.distances import safe_norm
 from jaxrl.losses.divergences.entropy_and_kl import binary_cross_entropy, gaussian_kl
@@ -25,6 +26,7 @@ __all__ = [
 ]
 
 
+@check_arguments
 def behavior_cloning(log_prob: Array, weight: Array | float = 1.0) -> Array:
     """Behavior-cloning loss: negative log-likelihood of the data's actions, optionally weighted.
 
@@ -43,6 +45,7 @@ def behavior_cloning(log_prob: Array, weight: Array | float = 1.0) -> Array:
     return policy_gradient(log_prob, jnp.asarray(weight, log_prob.dtype))
 
 
+@check_arguments
 def percentile_weights(returns: Array, fraction: Array | float, mask: Array | None = None) -> Array:
     """Weights for filtered cloning: 1 for the trajectories with the highest returns, else 0.
 
@@ -65,6 +68,7 @@ def percentile_weights(returns: Array, fraction: Array | float, mask: Array | No
     return (allowed & (counted >= threshold)).astype(returns.dtype)
 
 
+@check_arguments
 def td3_bc(
     q_value: Array,
     action: Array,
@@ -96,6 +100,7 @@ def td3_bc(
     return distance - scale * q_value
 
 
+@check_arguments
 def gradient_diversity(gradient: Array) -> Array:
     """EDAC's regularizer: how much an ensemble's members agree on where Q rises.
 
@@ -115,6 +120,7 @@ def gradient_diversity(gradient: Array) -> Array:
     return (jnp.square(direction.sum(-1)).sum(-1) - own) / max(gradient.shape[-1] - 1, 1)
 
 
+@check_arguments
 def policy_smoothness(
     mean: Array, scale: Array, perturbed_mean: Array, perturbed_scale: Array
 ) -> Array:
@@ -136,6 +142,7 @@ def policy_smoothness(
     return (gaussian_kl(*here, *there) + gaussian_kl(*there, *here)).max(-1)
 
 
+@check_arguments
 def diverse_cloning(log_prob: Array, other_log_prob: Array, alpha: Array | float) -> Array:
     """Cloning loss of an ensemble's member that also moves it away from the other members.
 
@@ -155,6 +162,7 @@ def diverse_cloning(log_prob: Array, other_log_prob: Array, alpha: Array | float
     return behavior_cloning(log_prob) - alpha * (log_prob - highest)
 
 
+@check_arguments
 def amq_estimate(q_value: Array, done: Array) -> Array:
     """Offline score of a policy: its mean Q along rollouts of a learned model.
 
@@ -173,6 +181,7 @@ def amq_estimate(q_value: Array, done: Array) -> Array:
     return masked_mean(q_value, jnp.cumsum(ended, 0) - ended == 0)
 
 
+@check_arguments
 def modt(
     predicted_action: Array,
     action: Array,
@@ -208,6 +217,7 @@ def modt(
     )
 
 
+@check_arguments
 def normalized_score(
     returns: Array, random_return: Array | float, expert_return: Array | float
 ) -> Array:
@@ -226,6 +236,7 @@ def normalized_score(
     return 100 * (returns - random_return) / (expert_return - random_return)
 
 
+@check_arguments
 def safe_set(logits: Array, safe: Array, age: Array, decay: Array | float = 1.0) -> Array:
     """Loss of a safe-state classifier that discounts old labels, since they may be wrong.
 

@@ -12,6 +12,7 @@ import math
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 from jaxrl.losses.reductions import _full_mask, at_action
 from jaxrl.losses.values.errors_and_targets import td_target
@@ -20,6 +21,7 @@ from jaxrl.losses.values.soft_q import soft_value
 __all__ = ["bcq_mask", "cql", "cql_sampled", "icq_target"]
 
 
+@check_arguments
 def cql(q_values: Array, action: Array, temperature: Array | float = 1.0) -> Array:
     """Conservative Q-learning's penalty: a soft maximum of Q minus Q of the data's action.
 
@@ -37,6 +39,7 @@ def cql(q_values: Array, action: Array, temperature: Array | float = 1.0) -> Arr
     return soft_value(q_values, temperature) - at_action(q_values, action)
 
 
+@check_arguments
 def cql_sampled(
     q_value: Array,
     sampled_q_values: Array,
@@ -64,6 +67,7 @@ def cql_sampled(
     return temperature * (total - math.log(sampled_q_values.shape[-1])) - q_value
 
 
+@check_arguments
 def bcq_mask(logits: Array, threshold: Array | float = 0.3) -> Array:
     """Mask of the actions allowed by discrete BCQ: those likely under a model of the data.
 
@@ -86,6 +90,7 @@ def bcq_mask(logits: Array, threshold: Array | float = 0.3) -> Array:
     return share > jnp.asarray(threshold, share.dtype)[..., None]
 
 
+@check_arguments
 def icq_target(
     reward: Array,
     terminated: Array,

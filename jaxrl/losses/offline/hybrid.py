@@ -9,12 +9,14 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 from jaxrl.losses.reductions import _full_mask, masked_mean
 
 __all__ = ["dynamics_gap", "dynamics_gap_regularizer", "dynamics_ratio"]
 
 
+@check_arguments
 def dynamics_gap(transition_logits: Array, pair_logits: Array) -> Array:
     """Log-ratio of a transition's probability in a simulator and in reality, from two classifiers.
 
@@ -32,6 +34,7 @@ def dynamics_gap(transition_logits: Array, pair_logits: Array) -> Array:
     return pair_logits - transition_logits
 
 
+@check_arguments
 def dynamics_ratio(
     transition_logits: Array,
     pair_logits: Array,
@@ -55,6 +58,7 @@ def dynamics_ratio(
     return jnp.exp(jnp.clip(-gap, jnp.log(low), jnp.log(high)))
 
 
+@check_arguments
 def dynamics_gap_regularizer(
     q_value: Array,
     gap: Array,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 from jaxrl.losses.distances import safe_norm
 from jaxrl.losses.divergences.entropy_and_kl import gaussian_kl
@@ -23,6 +24,7 @@ __all__ = [
 ]
 
 
+@check_arguments
 def max_aleatoric(scale: Array) -> Array:
     """MOPO's penalty: the largest noise predicted by any member of the ensemble.
 
@@ -37,6 +39,7 @@ def max_aleatoric(scale: Array) -> Array:
     return safe_norm(scale, axis=-2).max(-1)
 
 
+@check_arguments
 def max_pairwise_difference(mean: Array) -> Array:
     """MOReL's penalty: the largest distance between the predictions of two members.
 
@@ -51,6 +54,7 @@ def max_pairwise_difference(mean: Array) -> Array:
     return safe_norm(mean[..., :, None] - mean[..., None, :], axis=-3).max((-2, -1))
 
 
+@check_arguments
 def ensemble_variance(mean: Array, scale: Array) -> Array:
     """Total variance of an ensemble's prediction: the members' disagreement plus their noise.
 
@@ -68,6 +72,7 @@ def ensemble_variance(mean: Array, scale: Array) -> Array:
     return (jnp.square(scale).mean(-1) + ensemble_disagreement(mean)).sum(-1)
 
 
+@check_arguments
 def ensemble_deviation(mean: Array, scale: Array) -> Array:
     """Standard deviation of an ensemble's prediction, from disagreement and noise.
 
@@ -85,6 +90,7 @@ def ensemble_deviation(mean: Array, scale: Array) -> Array:
     return jnp.where(positive, jnp.sqrt(jnp.where(positive, variance, 1)), 0)
 
 
+@check_arguments
 def leave_one_out_kl(mean: Array, scale: Array) -> Array:
     """Divergence of each member of an ensemble from the mixture of the others.
 
@@ -107,6 +113,7 @@ def leave_one_out_kl(mean: Array, scale: Array) -> Array:
     return gaussian_kl(*(jnp.moveaxis(x, -2, -1) for x in (mean, scale, rest_mean, rest_scale)))
 
 
+@check_arguments
 def pessimistic_reward(reward: Array, penalty: Array, beta: Array | float) -> Array:
     """Reward of a learned model's step minus a penalty for the model's uncertainty.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 from jaxrl.losses.advantages.recurrences import reverse_recurrence
 from jaxrl.losses.policies.policy_gradients import importance_ratio
@@ -28,6 +29,7 @@ __all__ = [
 ]
 
 
+@check_arguments
 def truncated_ratio(log_prob: Array, old_log_prob: Array, maximum: Array | float = 1.0) -> Array:
     """Truncated importance ratio: some bias for much less variance.
 
@@ -51,6 +53,7 @@ def _log_likelihoods(log_prob: Array, old_log_prob: Array, mask: Array | None) -
     return [log_prob.cumsum(0), old_log_prob.cumsum(0)]
 
 
+@check_arguments
 def cumulative_ratio(log_prob: Array, old_log_prob: Array, mask: Array | None = None) -> Array:
     """Importance ratio of a trajectory up to each step, a product over its actions.
 
@@ -67,6 +70,7 @@ def cumulative_ratio(log_prob: Array, old_log_prob: Array, mask: Array | None = 
     return importance_ratio(*_log_likelihoods(log_prob, old_log_prob, mask))
 
 
+@check_arguments
 def effective_sample_size(log_weight: Array, mask: Array | None = None) -> Array:
     """Effective sample size: how many equally weighted samples are worth the weighted ones.
 
@@ -86,6 +90,7 @@ def effective_sample_size(log_weight: Array, mask: Array | None = None) -> Array
     return jnp.where(some, 1 / jnp.where(some, squares, 1), 0)
 
 
+@check_arguments
 def importance_sampling(
     log_prob: Array,
     old_log_prob: Array,
@@ -126,6 +131,7 @@ def importance_sampling(
     return (powers * reward * weight).sum(0).mean(-1)
 
 
+@check_arguments
 def doubly_robust(
     log_prob: Array,
     old_log_prob: Array,
@@ -166,6 +172,7 @@ def doubly_robust(
     return estimates[:1].sum(0)  # the estimate at step 0, or 0 if there are no steps
 
 
+@check_arguments
 def pois(
     log_prob: Array,
     old_log_prob: Array,
@@ -194,6 +201,7 @@ def pois(
     return penalty * jnp.sqrt(second_moment) - (weight * episode_return).mean(-1)
 
 
+@check_arguments
 def truncation_schedule(discount: Array, horizon: int, budget: Array | float) -> Array:
     """Number of trajectories to run up to each step for the best estimate of a return.
 
@@ -219,6 +227,7 @@ def truncation_schedule(discount: Array, horizon: int, budget: Array | float) ->
     return budget * root / root.sum()
 
 
+@check_arguments
 def inverse_propensity(
     log_prob: Array, old_log_prob: Array, reward: Array, maximum: float = jnp.inf
 ) -> Array:
@@ -240,6 +249,7 @@ def inverse_propensity(
     return truncated_ratio(log_prob, old_log_prob, maximum) * reward
 
 
+@check_arguments
 def doubly_robust_bandit(
     logits: Array, old_log_prob: Array, action: Array, reward: Array, q_values: Array
 ) -> Array:
@@ -264,6 +274,7 @@ def doubly_robust_bandit(
     return modeled + inverse_propensity(log_prob, old_log_prob, residual)
 
 
+@check_arguments
 def inverse_gap_weighting(
     q_values: Array, exploration: Array | float, mask: Array | None = None
 ) -> Array:
@@ -292,6 +303,7 @@ def inverse_gap_weighting(
     return jnp.where(is_best, 1 - others.sum(-1, keepdims=True), others)
 
 
+@check_arguments
 def implicit_exploration(
     prob: Array, action: Array, loss: Array, exploration: Array | float = 0.0
 ) -> Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 from jaxrl.losses.reductions import at_action
 
@@ -26,6 +27,7 @@ __all__ = [
 ]
 
 
+@check_arguments
 def importance_ratio(log_prob: Array, old_log_prob: Array) -> Array:
     """Importance ratio: an action's probability under a policy over that under the one that acted.
 
@@ -43,6 +45,7 @@ def importance_ratio(log_prob: Array, old_log_prob: Array) -> Array:
     return jnp.exp(jnp.where(log_ratio > 60, 60, log_ratio))
 
 
+@check_arguments
 def policy_gradient(log_prob: Array, advantage: Array) -> Array:
     """Policy-gradient loss: REINFORCE, or A2C with a critic's advantage.
 
@@ -70,6 +73,7 @@ def _policy_and_advantage(logits: Array, q_values: Array) -> tuple[Array, Array]
     return policy, jnp.where(legal, q_values - value, 0)
 
 
+@check_arguments
 def expected_policy_gradient(logits: Array, q_values: Array) -> Array:
     """All-action policy gradient (QPG, mean actor-critic), without sampling noise.
 
@@ -90,6 +94,7 @@ def expected_policy_gradient(logits: Array, q_values: Array) -> Array:
     return -(policy * jax.lax.stop_gradient(advantage)).sum(-1)
 
 
+@check_arguments
 def counterfactual_advantage(logits: Array, q_values: Array, action: Array) -> Array:
     """COMA's advantage: the value of an agent's action minus its policy's expected value.
 
@@ -109,6 +114,7 @@ def counterfactual_advantage(logits: Array, q_values: Array, action: Array) -> A
     return at_action(advantage, action)
 
 
+@check_arguments
 def surrogate(log_prob: Array, old_log_prob: Array, advantage: Array) -> Array:
     """TRPO's surrogate loss: the new policy's expected advantage on the old policy's states.
 
@@ -124,6 +130,7 @@ def surrogate(log_prob: Array, old_log_prob: Array, advantage: Array) -> Array:
     return -importance_ratio(log_prob, old_log_prob) * advantage
 
 
+@check_arguments
 def kl_penalty_surrogate(
     log_prob: Array, old_log_prob: Array, advantage: Array, kl: Array, beta: Array | float
 ) -> Array:
@@ -146,6 +153,7 @@ def kl_penalty_surrogate(
     return surrogate(log_prob, old_log_prob, advantage) + beta * kl
 
 
+@check_arguments
 def adaptive_kl_coefficient(
     beta: Array, kl: Array, target: Array | float, tolerance: float = 1.5, factor: float = 2.0
 ) -> Array:
@@ -169,6 +177,7 @@ def adaptive_kl_coefficient(
     return jnp.where(low, beta / factor, jnp.where(high, beta * factor, beta))
 
 
+@check_arguments
 def clipped_surrogate(
     log_prob: Array,
     old_log_prob: Array,
@@ -206,6 +215,7 @@ def clipped_surrogate(
     return -jnp.where(clipped < gain, clipped, gain)
 
 
+@check_arguments
 def dual_clipped_surrogate(
     log_prob: Array,
     old_log_prob: Array,
@@ -234,6 +244,7 @@ def dual_clipped_surrogate(
     return jnp.where(advantage < 0, jnp.minimum(loss, -dual_clip * advantage), loss)
 
 
+@check_arguments
 def drift_surrogate(log_prob: Array, old_log_prob: Array, advantage: Array, drift: Array) -> Array:
     """Surrogate loss with a drift: mirror learning's general form, which includes PPO.
 
@@ -253,6 +264,7 @@ def drift_surrogate(log_prob: Array, old_log_prob: Array, advantage: Array, drif
     return surrogate(log_prob, old_log_prob, advantage) + drift
 
 
+@check_arguments
 def clip_drift(ratio: Array, advantage: Array, clip: Array | float) -> Array:
     """PPO's clip as a drift: the reduction of the gain of a ratio beyond the clip.
 
@@ -270,6 +282,7 @@ def clip_drift(ratio: Array, advantage: Array, clip: Array | float) -> Array:
     return jnp.maximum((ratio - jnp.clip(ratio, 1 - clip, 1 + clip)) * advantage, 0)
 
 
+@check_arguments
 def discovered_drift(
     log_prob: Array,
     old_log_prob: Array,
@@ -300,6 +313,7 @@ def discovered_drift(
     return jnp.maximum(x - scale * jnp.tanh(x / scale), 0)
 
 
+@check_arguments
 def magic_box(log_prob: Array) -> Array:
     """DiCE's magic box: 1, with the derivatives of a probability ratio to every order.
 
@@ -314,6 +328,7 @@ def magic_box(log_prob: Array) -> Array:
     return jnp.exp(log_prob - jax.lax.stop_gradient(log_prob))
 
 
+@check_arguments
 def dice(
     log_prob: Array,
     reward: Array,

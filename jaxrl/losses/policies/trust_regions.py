@@ -7,6 +7,7 @@ import math
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 from jaxrl.losses.divergences.entropy_and_kl import categorical_kl, gaussian_kl
 from jaxrl.losses.reductions import _full_mask, boltzmann_weights
@@ -24,6 +25,7 @@ __all__ = [
 ]
 
 
+@check_arguments
 def mdpo(logits: Array, old_logits: Array, q_values: Array, step_size: Array | float) -> Array:
     """All-action loss of mirror descent policy optimization, minimized by the mirror descent step.
 
@@ -52,6 +54,7 @@ def _temperature_dual(
     return temperature * (bound + jax.nn.logsumexp(scaled, -1) - log_number)
 
 
+@check_arguments
 def mpo_weights(q_values: Array, temperature: Array | float) -> Array:
     """MPO's improved policy on sampled actions, as weights that sum to 1.
 
@@ -68,6 +71,7 @@ def mpo_weights(q_values: Array, temperature: Array | float) -> Array:
     return boltzmann_weights(*jax.lax.stop_gradient((q_values, temperature)))
 
 
+@check_arguments
 def mpo(log_prob: Array, q_values: Array, temperature: Array | float) -> Array:
     """MPO's policy loss: likelihood of sampled actions, weighted by the improved policy.
 
@@ -84,6 +88,7 @@ def mpo(log_prob: Array, q_values: Array, temperature: Array | float) -> Array:
     return -(mpo_weights(q_values, temperature) * log_prob).sum(-1)
 
 
+@check_arguments
 def mpo_temperature(q_values: Array, temperature: Array, bound: Array | float) -> Array:
     """MPO's temperature loss: the dual of a bound on the improved policy's divergence.
 
@@ -103,6 +108,7 @@ def mpo_temperature(q_values: Array, temperature: Array, bound: Array | float) -
     return _temperature_dual(scaled, math.log(q_values.shape[-1]), temperature, bound)
 
 
+@check_arguments
 def decoupled_gaussian_kl(
     mean: Array, scale: Array, old_mean: Array, old_scale: Array
 ) -> tuple[Array, Array]:
@@ -134,6 +140,7 @@ def _top_half(advantage: Array, mask: Array | None) -> Array:
     return allowed & (advantage >= least)
 
 
+@check_arguments
 def vmpo_weights(advantage: Array, temperature: Array | float, mask: Array | None = None) -> Array:
     """V-MPO's improved policy on a batch, as weights of its better half that sum to 1.
 
@@ -154,6 +161,7 @@ def vmpo_weights(advantage: Array, temperature: Array | float, mask: Array | Non
     return boltzmann_weights(advantage.ravel(), temperature, top.ravel()).reshape(advantage.shape)
 
 
+@check_arguments
 def vmpo(
     log_prob: Array, advantage: Array, temperature: Array | float, mask: Array | None = None
 ) -> Array:
@@ -175,6 +183,7 @@ def vmpo(
     return -(weights * jnp.where(weights > 0, log_prob, 0)).sum()
 
 
+@check_arguments
 def vmpo_temperature(
     advantage: Array, temperature: Array, bound: Array | float, mask: Array | None = None
 ) -> Array:
@@ -203,6 +212,7 @@ def vmpo_temperature(
     return jnp.where(some, _temperature_dual(scaled, log_number, temperature, bound), 0)
 
 
+@check_arguments
 def pmpo(
     log_prob: Array,
     advantage: Array,

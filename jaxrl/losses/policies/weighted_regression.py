@@ -7,6 +7,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 from jaxrl.losses.policies.policy_gradients import policy_gradient
 
@@ -21,6 +22,7 @@ __all__ = [
 ]
 
 
+@check_arguments
 def advantage_weight(
     advantage: Array,
     temperature: Array | float,
@@ -55,6 +57,7 @@ def advantage_weight(
     raise ValueError(f"the kind of an advantage weight must be exp or binary, not {kind!r}")
 
 
+@check_arguments
 def awr(
     log_prob: Array, advantage: Array, temperature: Array | float, maximum: Array | float = 20.0
 ) -> Array:
@@ -77,6 +80,7 @@ def awr(
     return policy_gradient(log_prob, advantage_weight(advantage, temperature, maximum))
 
 
+@check_arguments
 def sampled_advantage(
     q_value: Array, sampled_q_values: Array, kind: Literal["mean", "max"] = "mean"
 ) -> Array:
@@ -100,6 +104,7 @@ def sampled_advantage(
     raise ValueError(f"the kind of a sampled advantage must be mean or max, not {kind!r}")
 
 
+@check_arguments
 def crr(
     log_prob: Array,
     q_value: Array,
@@ -127,6 +132,7 @@ def crr(
     return policy_gradient(log_prob, advantage_weight(advantage, temperature, maximum, kind))
 
 
+@check_arguments
 def self_imitation(log_prob: Array, target: Array, value: Array) -> Array:
     """Policy loss of self-imitation learning (SIL): repeat actions better than expected.
 
@@ -142,6 +148,7 @@ def self_imitation(log_prob: Array, target: Array, value: Array) -> Array:
     return policy_gradient(log_prob, jnp.maximum(target - value, 0))
 
 
+@check_arguments
 def self_imitation_value(value: Array, target: Array) -> Array:
     """Value loss of self-imitation learning (SIL): raise values to returns that exceeded them.
 
@@ -156,6 +163,7 @@ def self_imitation_value(value: Array, target: Array) -> Array:
     return 0.5 * jnp.square(jnp.maximum(jax.lax.stop_gradient(target) - value, 0))
 
 
+@check_arguments
 def mixture_frequency(mixture: Array, q_values: Array) -> Array:
     """PMOE's gating loss of a mixture policy: choose each component as often as it is best.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 from jaxrl.losses.preferences.reward_models import bradley_terry
 from jaxrl.losses.reductions import _full_mask, at_action
@@ -26,6 +27,7 @@ __all__ = [
 ]
 
 
+@check_arguments
 def implicit_reward(log_prob: Array, reference_log_prob: Array, beta: Array | float) -> Array:
     """Implicit reward, for which a policy is optimal, up to a constant for each prompt.
 
@@ -41,6 +43,7 @@ def implicit_reward(log_prob: Array, reference_log_prob: Array, beta: Array | fl
     return beta * (log_prob - jax.lax.stop_gradient(reference_log_prob))
 
 
+@check_arguments
 def dpo(
     chosen_log_prob: Array,
     rejected_log_prob: Array,
@@ -70,6 +73,7 @@ def dpo(
     return bradley_terry(chosen, rejected, label_smoothing=label_smoothing)
 
 
+@check_arguments
 def ipo(
     chosen_log_prob: Array,
     rejected_log_prob: Array,
@@ -102,6 +106,7 @@ def ipo(
     return jnp.square(chosen - rejected - 1 / (2 * beta))
 
 
+@check_arguments
 def kto(
     log_prob: Array,
     reference_log_prob: Array,
@@ -134,6 +139,7 @@ def kto(
     return jnp.where(desirable, good, undesirable_weight * jax.nn.sigmoid(gain))
 
 
+@check_arguments
 def orpo(chosen_log_prob: Array, rejected_log_prob: Array, beta: Array | float) -> Array:
     """Odds ratio preference optimization (ORPO): cloning plus a penalty on the rejected odds.
 
@@ -157,6 +163,7 @@ def orpo(chosen_log_prob: Array, rejected_log_prob: Array, beta: Array | float) 
     return beta * ratio - chosen_log_prob
 
 
+@check_arguments
 def slic(chosen_log_prob: Array, rejected_log_prob: Array, margin: Array | float = 1.0) -> Array:
     """Sequence likelihood calibration (SLiC): a hinge loss on two sequences' log-likelihoods.
 
@@ -171,6 +178,7 @@ def slic(chosen_log_prob: Array, rejected_log_prob: Array, margin: Array | float
     return jnp.maximum(margin - chosen_log_prob + rejected_log_prob, 0)
 
 
+@check_arguments
 def rrhf(log_prob: Array, length: Array, reward: Array, mask: Array | None = None) -> Array:
     """RRHF's loss: rank likelihoods in the order of rewards, and imitate the best response.
 
@@ -196,6 +204,7 @@ def rrhf(log_prob: Array, length: Array, reward: Array, mask: Array | None = Non
     return jnp.where(wrong, excess, 0).sum((-2, -1)) - at_action(log_prob, best)
 
 
+@check_arguments
 def step_apo(
     chosen_log_prob: Array,
     rejected_log_prob: Array,
@@ -228,6 +237,7 @@ def step_apo(
     return bradley_terry(chosen, rejected, margin)
 
 
+@check_arguments
 def aco(
     chosen_log_prob: Array,
     rejected_log_prob: Array,
@@ -263,6 +273,7 @@ def aco(
     return bradley_terry(chosen, weight * rejected)
 
 
+@check_arguments
 def seppo(
     chosen_log_prob: Array,
     sample_log_prob: Array,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 from jaxrl.losses.preferences.pairs import implicit_reward, ipo
 
@@ -15,6 +16,7 @@ __all__ = [
 ]
 
 
+@check_arguments
 def sppo(log_prob: Array, old_log_prob: Array, win_rate: Array, eta: Array | float) -> Array:
     """Self-play preference optimization (SPPO): regress a policy's log-ratio on its win rate.
 
@@ -33,6 +35,7 @@ def sppo(log_prob: Array, old_log_prob: Array, win_rate: Array, eta: Array | flo
     return jnp.square(implicit_reward(log_prob, old_log_prob, 1) - target)
 
 
+@check_arguments
 def inpo(
     chosen_log_prob: Array,
     rejected_log_prob: Array,
@@ -69,6 +72,7 @@ def inpo(
     return ipo(chosen_log_prob, rejected_log_prob, chosen, rejected, eta)
 
 
+@check_arguments
 def online_ipo(
     log_prob: Array,
     other_log_prob: Array,

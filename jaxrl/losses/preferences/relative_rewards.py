@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 from jaxrl.losses.preferences.pairs import implicit_reward
 from jaxrl.losses.reductions import masked_sum
@@ -16,6 +17,7 @@ __all__ = [
 ]
 
 
+@check_arguments
 def rebel(
     log_prob: Array,
     other_log_prob: Array,
@@ -46,6 +48,7 @@ def rebel(
     return jnp.square((ratio - other) / eta - jax.lax.stop_gradient(reward - other_reward))
 
 
+@check_arguments
 def refuel(
     log_prob: Array,
     other_log_prob: Array,
@@ -64,9 +67,10 @@ def refuel(
     Args:
       log_prob, other_log_prob: [...], of the two turns.
       old_log_prob, other_old_log_prob: [...], under the previous iteration's policy.
-      reward, other_reward: [T, ...], from the turn to the end, after the first and the other turn.
+      reward, other_reward: [T, ...] and [T', ...], from the first and from the other turn to the
+        end.
       eta: step size of the mirror descent that the minimizer performs.
-      mask, other_mask: [T, ...], true where a reward counts; None: everywhere.
+      mask, other_mask: [T, ...] and [T', ...], true where a reward counts; None: everywhere.
     Returns: [...].
     Gradients: none flow into the old log-probabilities or the rewards.
     Source: Gao et al., 2025, "Regressing the relative future: efficient policy optimization for
@@ -80,6 +84,7 @@ def refuel(
     )
 
 
+@check_arguments
 def copg(
     log_prob: Array,
     other_log_prob: Array,

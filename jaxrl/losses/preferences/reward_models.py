@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 from jaxrl.losses.divergences.entropy_and_kl import gaussian_kl
 from jaxrl.losses.reductions import _full_mask, masked_mean, masked_sum
@@ -23,6 +24,7 @@ __all__ = [
 ]
 
 
+@check_arguments
 def bradley_terry(
     chosen_reward: Array,
     rejected_reward: Array,
@@ -49,6 +51,7 @@ def bradley_terry(
     return -(1 - label_smoothing) * right - label_smoothing * wrong
 
 
+@check_arguments
 def segment_preference(
     reward: Array,
     other_reward: Array,
@@ -61,9 +64,9 @@ def segment_preference(
     (1 - lapse) sigmoid(sum_t reward_t - sum_t other_reward_t) + lapse / 2
 
     Args:
-      reward, other_reward: [T, ...]; lengths may differ.
+      reward, other_reward: [T, ...] and [T', ...].
       lapse: probability that the person answers at random.
-      mask, other_mask: [T, ...], true where a step counts; None: everywhere.
+      mask, other_mask: [T, ...] and [T', ...], true where a step counts; None: everywhere.
     Returns: [...], probability that the first segment is preferred.
     Gradients: none are stopped.
     Source: Christiano et al., 2017, "Deep reinforcement learning from human preferences", eq. 1
@@ -74,6 +77,7 @@ def segment_preference(
     return (1 - lapse) * jax.nn.sigmoid(difference) + lapse / 2
 
 
+@check_arguments
 def plackett_luce(reward: Array, mask: Array | None = None) -> Array:
     """Plackett-Luce loss of a reward model, which should reproduce a ranking of several items.
 
@@ -95,6 +99,7 @@ def plackett_luce(reward: Array, mask: Array | None = None) -> Array:
     return jnp.where(allowed, remaining - kept, 0).sum(-1)
 
 
+@check_arguments
 def uncertainty_weighted_reward(reward: Array, penalty: Array | float) -> Array:
     """Mean of an ensemble's rewards minus their disagreement, to resist over-optimization (UWO).
 
@@ -112,6 +117,7 @@ def uncertainty_weighted_reward(reward: Array, penalty: Array | float) -> Array:
     return reward.mean(-1) - penalty * reward.var(-1)
 
 
+@check_arguments
 def robust_reward(nominal_reward: Array, reward: Array, weight: Array | float) -> Array:
     """Trade-off between a nominal reward and the worst of an ensemble (WCO).
 
@@ -130,6 +136,7 @@ def robust_reward(nominal_reward: Array, reward: Array, weight: Array | float) -
     return weight * nominal_reward + (1 - weight) * reward.min(-1)
 
 
+@check_arguments
 def reward_smoothness(reward: Array, mask: Array | None = None) -> Array:
     """Regularizer that spreads a learned reward evenly over time.
 
@@ -150,6 +157,7 @@ def reward_smoothness(reward: Array, mask: Array | None = None) -> Array:
     return masked_mean(jnp.square(kept[1:] - kept[:-1]), allowed[1:] & allowed[:-1], 0)
 
 
+@check_arguments
 def variational_preference(
     chosen_reward: Array,
     rejected_reward: Array,
@@ -180,6 +188,7 @@ def variational_preference(
     return likelihood + beta * prior
 
 
+@check_arguments
 def hierarchical_preference(factors: Array, other_factors: Array, margin: Array | float) -> Array:
     """HERON's preference label, by the most important factor on which two trajectories differ.
 
@@ -202,6 +211,7 @@ def hierarchical_preference(factors: Array, other_factors: Array, margin: Array 
     return jax.lax.stop_gradient(jnp.where(decisive.any(-1), 0.5 * (sign + 1), 0.5))
 
 
+@check_arguments
 def win_rate(preference: Array, mask: Array | None = None) -> Array:
     """SPO's reward of each sample of a group: the fraction of the others that it beats.
 
@@ -223,6 +233,7 @@ def win_rate(preference: Array, mask: Array | None = None) -> Array:
     return masked_mean(preference, pairs, -1)
 
 
+@check_arguments
 def best_of_n_kl(n: Array | int) -> Array:
     """KL divergence of best-of-n sampling from its base policy, in nats.
 

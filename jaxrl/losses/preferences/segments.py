@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 from jaxrl.losses.preferences.pairs import implicit_reward
 from jaxrl.losses.preferences.reward_models import bradley_terry
@@ -17,6 +18,7 @@ __all__ = [
 ]
 
 
+@check_arguments
 def cpl(
     chosen_log_prob: Array,
     rejected_log_prob: Array,
@@ -31,11 +33,11 @@ def cpl(
     bradley_terry(s(chosen), bias * s(rejected)), s = temperature sum_t discount^t log pi(a_t | s_t)
 
     Args:
-      chosen_log_prob, rejected_log_prob: [T, ...], of each step's action; lengths may differ.
+      chosen_log_prob, rejected_log_prob: [T, ...] and [T', ...], of each step's action.
       temperature: alpha of the maximum-entropy advantage.
       discount: in [0, 1].
       bias: lambda in (0, 1]; values below 1 favor policies that stay close to the data.
-      chosen_mask, rejected_mask: [T, ...], true where a step counts; None: everywhere.
+      chosen_mask, rejected_mask: [T, ...] and [T', ...], true where a step counts; None: all.
     Returns: [...].
     Gradients: none are stopped.
     Source: Hejna et al., 2024, "Contrastive preference learning: learning from human feedback
@@ -54,6 +56,7 @@ def cpl(
     )
 
 
+@check_arguments
 def direct_pref_po(
     chosen_distance: Array,
     rejected_distance: Array,
@@ -67,11 +70,11 @@ def direct_pref_po(
     -log(exp(-d_w / T) / (exp(-d_w / T) + exp(-bias d_l / T))), d = mean over a segment's steps
 
     Args:
-      chosen_distance, rejected_distance: [T, ...], of the policy's action from the segment's at
-        each step, e.g. a Euclidean norm; lengths may differ.
+      chosen_distance, rejected_distance: [T, ...] and [T', ...], of the policy's action from the
+        segment's at each step, e.g. a Euclidean norm.
       temperature: T.
       bias: lambda in [0, 1]; values below 1 favor policies that stay close to the data.
-      chosen_mask, rejected_mask: [T, ...], true where a step counts; None: everywhere.
+      chosen_mask, rejected_mask: [T, ...] and [T', ...], true where a step counts; None: all.
     Returns: [...].
     Gradients: none are stopped.
     Source: An et al., 2023, "Direct preference-based policy optimization without reward modeling",
@@ -88,6 +91,7 @@ def direct_pref_po(
     )
 
 
+@check_arguments
 def t_reg(
     chosen_log_prob: Array,
     rejected_log_prob: Array,
@@ -106,13 +110,14 @@ def t_reg(
     w = sigmoid(implicit reward of rejected - of chosen)
 
     Args:
-      chosen_log_prob, rejected_log_prob: [T, ...], of each token; lengths may differ.
-      chosen_reference_log_prob, rejected_reference_log_prob: [T, ...].
-      chosen_token_reward, rejected_token_reward: [T, ...], e.g. sigmoid(log p_better - log p_worse)
-        - 1/2 with the token's probabilities after prompts for a better and for a worse text.
+      chosen_log_prob, rejected_log_prob: [T, ...] and [T', ...], of each token.
+      chosen_reference_log_prob, rejected_reference_log_prob: [T, ...] and [T', ...].
+      chosen_token_reward, rejected_token_reward: [T, ...] and [T', ...], e.g. sigmoid(log p_better
+        - log p_worse) - 1/2 with the token's probabilities after prompts for a better and for a
+        worse text.
       beta: as in `dpo`.
       weight: alpha.
-      chosen_mask, rejected_mask: [T, ...], true where a token counts; None: all.
+      chosen_mask, rejected_mask: [T, ...] and [T', ...], true where a token counts; None: all.
     Returns: [...].
     Gradients: none flow into the reference's log-probabilities, the token rewards or w.
     Source: Zhou et al., 2025, "T-REG: preference optimization with token-level reward

@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 from jaxrl.losses.distances import unit_vector
 from jaxrl.losses.reductions import _full_mask, masked_mean
@@ -20,6 +21,7 @@ __all__ = [
 ]
 
 
+@check_arguments
 def goal_value(distance: Array, discount: Array | float) -> Array:
     """Value of a goal at a distance in steps, each of which costs 1.
 
@@ -42,6 +44,7 @@ def goal_value(distance: Array, discount: Array | float) -> Array:
     return jnp.where(discounted, shrunk, -distance)
 
 
+@check_arguments
 def goal_target(reached: Array, next_value: Array, discount: Array | float) -> Array:
     """Temporal-difference target of a goal's value, where each step costs 1 until it is reached.
 
@@ -64,6 +67,7 @@ def goal_target(reached: Array, next_value: Array, discount: Array | float) -> A
     return jax.lax.stop_gradient(jnp.where(reached, 0, discount * next_value - 1))
 
 
+@check_arguments
 def action_free_expectile(
     value: Array, target: Array, advantage: Array, expectile: Array | float
 ) -> Array:
@@ -87,6 +91,7 @@ def action_free_expectile(
     return weight * jnp.square(jax.lax.stop_gradient(target) - value)
 
 
+@check_arguments
 def direction_reward(latent: Array, next_latent: Array, direction: Array) -> Array:
     """HILP's reward for moving through latent space in a given direction.
 
@@ -101,6 +106,7 @@ def direction_reward(latent: Array, next_latent: Array, direction: Array) -> Arr
     return jax.lax.stop_gradient(((next_latent - latent) * direction).sum(-1))
 
 
+@check_arguments
 def goal_direction(latent: Array, goal_latent: Array) -> Array:
     """HILP's prompt for a goal: the direction toward it in latent space.
 
@@ -115,6 +121,7 @@ def goal_direction(latent: Array, goal_latent: Array) -> Array:
     return jax.lax.stop_gradient(unit_vector(goal_latent - latent))
 
 
+@check_arguments
 def vip(
     first_value: Array,
     value: Array,
@@ -152,6 +159,7 @@ def vip(
     return jnp.where(number > 0, excess - (1 - discount) * attraction, 0)
 
 
+@check_arguments
 def goal_difficulty(success: Array, alpha: Array | float = 2.0, beta: Array | float = 2.0) -> Array:
     """SVGG's log-density of goals, which favors intermediate difficulty.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 
 __all__ = [
@@ -48,6 +49,7 @@ def _covariances(x: Array, y: Array, mask: Array | None) -> tuple[Array, Array, 
     return product(x, x), product(y, y), product(x, y)
 
 
+@check_arguments
 def operator_projection(
     features: Array, next_features: Array, mask: Array | None = None, ridge: float = 1e-6
 ) -> Array:
@@ -76,6 +78,7 @@ def operator_projection(
     return -trace.astype(features.dtype)
 
 
+@check_arguments
 def relaxed_operator_projection(
     features: Array, next_features: Array, mask: Array | None = None
 ) -> Array:
@@ -102,6 +105,7 @@ def relaxed_operator_projection(
     return -score.astype(features.dtype)
 
 
+@check_arguments
 def metric_distortion(features: Array, mask: Array | None = None) -> Array:
     """Penalty that is 0 where features are uncorrelated with unit variance.
 
@@ -123,6 +127,7 @@ def metric_distortion(features: Array, mask: Array | None = None) -> Array:
     return (jnp.square(eigenvalue) - eigenvalue - logarithm).sum(-1).astype(features.dtype)
 
 
+@check_arguments
 def task_vector(
     features: Array, reward: Array, mask: Array | None = None, ridge: float = 1e-6
 ) -> Array:
@@ -148,6 +153,7 @@ def task_vector(
     return jnp.linalg.solve(gram, transposed @ y / number)[..., 0].astype(features.dtype)
 
 
+@check_arguments
 def latent_deviation(latent: Array, mask: Array | None = None) -> Array:
     """Standard deviation of latents over a batch, averaged over features: 0 means collapse.
 
@@ -166,6 +172,7 @@ def latent_deviation(latent: Array, mask: Array | None = None) -> Array:
     return jnp.sqrt(variance).mean(-1).astype(latent.dtype)
 
 
+@check_arguments
 def effective_rank(latent: Array, mask: Array | None = None) -> Array:
     """Effective rank: the number of dimensions that a batch of latents spans; 0 or 1 is a collapse.
 

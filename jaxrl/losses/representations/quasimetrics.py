@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 from jaxrl.gradients.estimators import scale_gradient
 from jaxrl.losses.distances import euclidean_distance
@@ -19,6 +20,7 @@ __all__ = [
 ]
 
 
+@check_arguments
 def mrn(x: Array, y: Array, x_residual: Array, y_residual: Array) -> Array:
     """Metric residual network (MRN): a symmetric distance plus an asymmetric remainder.
 
@@ -39,6 +41,7 @@ def mrn(x: Array, y: Array, x_residual: Array, y_residual: Array) -> Array:
     return symmetric + jax.nn.relu((x_residual - y_residual).max(-1))
 
 
+@check_arguments
 def pqe(x: Array, y: Array, weight: Array | float) -> Array:
     """Poisson quasimetric embedding (PQE-LH): components that grow with the excess of x over y.
 
@@ -56,6 +59,7 @@ def pqe(x: Array, y: Array, weight: Array | float) -> Array:
     return -(weight * jnp.expm1(-exceeds)).sum(-1)
 
 
+@check_arguments
 def interval_union(x: Array, y: Array) -> Array:
     """Length of the union of the intervals from x_d to y_d; those with y_d < x_d are empty.
 
@@ -79,6 +83,7 @@ def interval_union(x: Array, y: Array) -> Array:
     return first + jax.nn.relu(end[..., 1:] - fresh).sum(-1)
 
 
+@check_arguments
 def iqe(x: Array, y: Array, mix: Array | float) -> Array:
     """Interval quasimetric embedding (IQE): maximum and mean of lengths of unions of intervals.
 
@@ -97,6 +102,7 @@ def iqe(x: Array, y: Array, mix: Array | float) -> Array:
     return mix * components.max(-1) + (1 - mix) * components.mean(-1)
 
 
+@check_arguments
 def quasimetric_push(
     distance: Array, offset: Array | float = 15.0, sharpness: Array | float = 0.1
 ) -> Array:
@@ -117,6 +123,7 @@ def quasimetric_push(
     return jax.nn.softplus(sharpness * (offset - distance)) / sharpness
 
 
+@check_arguments
 def quasimetric_constraint(
     distance: Array,
     cost: Array | float,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 from jaxrl.losses.distances import cosine_similarity, euclidean_distance
 from jaxrl.losses.values.errors_and_targets import squared_error
@@ -18,6 +19,7 @@ __all__ = [
 ]
 
 
+@check_arguments
 def info_nce(
     similarity: Array,
     temperature: Array | float = 1.0,
@@ -59,6 +61,7 @@ def info_nce(
     return loss
 
 
+@check_arguments
 def self_prediction(prediction: Array, target: Array, done: Array) -> Array:
     """Loss of self-predictive representations (SPR): align predicted latents with later ones.
 
@@ -81,6 +84,7 @@ def self_prediction(prediction: Array, target: Array, done: Array) -> Array:
     return jnp.where(alive, -cosine_similarity(prediction, target), 0)
 
 
+@check_arguments
 def bisimulation(
     latent: Array,
     other_latent: Array,
@@ -119,6 +123,7 @@ def bisimulation(
     return jnp.square(distance - jax.lax.stop_gradient(target))
 
 
+@check_arguments
 def successor_target(
     features: Array, next_successor: Array, terminated: Array, discount: Array | float
 ) -> Array:
@@ -142,6 +147,7 @@ def successor_target(
     return jax.lax.stop_gradient(features + discount * later)
 
 
+@check_arguments
 def reward_regression(features: Array, weight: Array, reward: Array) -> Array:
     """Squared error of a reward that is linear in features, as successor features require.
 

@@ -7,6 +7,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 from jaxrl.losses.policies.policy_gradients import importance_ratio, policy_gradient
 from jaxrl.losses.tokens.policies import sequence_log_prob
@@ -14,6 +15,7 @@ from jaxrl.losses.tokens.policies import sequence_log_prob
 __all__ = ["a_lol", "dft", "iw_sft", "nft"]
 
 
+@check_arguments
 def dft(log_prob: Array) -> Array:
     """Fine-tuning with tokens weighted by their probability, so unlikely ones do not dominate.
 
@@ -29,6 +31,7 @@ def dft(log_prob: Array) -> Array:
     return policy_gradient(log_prob, jnp.exp(log_prob))
 
 
+@check_arguments
 def iw_sft(
     log_prob: Array,
     reference_log_prob: Array,
@@ -53,6 +56,7 @@ def iw_sft(
     return policy_gradient(log_prob, weight)
 
 
+@check_arguments
 def nft(
     log_prob: Array,
     old_log_prob: Array,
@@ -92,6 +96,7 @@ def nft(
     return -jnp.where(correct, positive_log, negative_log)
 
 
+@check_arguments
 def a_lol(
     log_prob: Array,
     reference_log_prob: Array,

@@ -7,6 +7,7 @@ import math
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 from jaxrl.losses.divergences.entropy_and_kl import categorical_entropy
 from jaxrl.losses.policies.policy_gradients import importance_ratio
@@ -21,6 +22,7 @@ __all__ = [
 ]
 
 
+@check_arguments
 def critical_token_weight(reference_logits: Array, exponent: Array | float) -> Array:
     """Weight of a token's KL penalty, low where the reference policy is uncertain.
 
@@ -41,6 +43,7 @@ def critical_token_weight(reference_logits: Array, exponent: Array | float) -> A
     return jnp.power(certainty, exponent).astype(reference_logits.dtype)
 
 
+@check_arguments
 def token_covariance(log_prob: Array, advantage: Array, mask: Array | None = None) -> Array:
     """Contribution of each token to the covariance that drives the policy's entropy down.
 
@@ -75,6 +78,7 @@ def _token_count(share: Array | float, allowed: Array) -> Array:
     return jnp.maximum(jnp.floor(share * allowed.sum()), 1)
 
 
+@check_arguments
 def covariance_clip_mask(
     log_prob: Array,
     advantage: Array,
@@ -110,6 +114,7 @@ def covariance_clip_mask(
     return allowed & ~_smallest(noise, eligible, _token_count(share, allowed))
 
 
+@check_arguments
 def kl_cov(
     log_prob: Array,
     old_log_prob: Array,
@@ -147,6 +152,7 @@ def kl_cov(
     return penalty - importance_ratio(log_prob, old_log_prob) * advantage
 
 
+@check_arguments
 def nlpo_mask(logits: Array, top_p: Array | float) -> Array:
     """Mask of the tokens that may be sampled: the likeliest under a masking policy (top-p).
 

@@ -11,6 +11,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 from jaxrl.losses.advantages.groups import group_relative
 from jaxrl.losses.divergences.entropy_and_kl import kl_k3
@@ -35,6 +36,7 @@ __all__ = [
 ]
 
 
+@check_arguments
 def sequence_log_prob(log_prob: Array, mask: Array | None = None, normalize: bool = False) -> Array:
     """Log-probability of whole sequences, or its mean per token.
 
@@ -57,6 +59,7 @@ def sequence_log_prob(log_prob: Array, mask: Array | None = None, normalize: boo
     return total / jnp.maximum(number, 1).astype(total.dtype)
 
 
+@check_arguments
 def token_weights(mask: Array, average: str = "token", length: float | None = None) -> Array:
     """Weights of tokens, which decide how tokens of long answers count in a mean over all tokens.
 
@@ -90,6 +93,7 @@ def token_weights(mask: Array, average: str = "token", length: float | None = No
     return jnp.broadcast_to(weight, mask.shape)
 
 
+@check_arguments
 def grpo(
     log_prob: Array,
     old_log_prob: Array,
@@ -116,6 +120,7 @@ def grpo(
     return clipped_surrogate(log_prob, old_log_prob, advantage, clip) + beta * penalty
 
 
+@check_arguments
 def gspo(
     log_prob: Array,
     old_log_prob: Array,
@@ -142,6 +147,7 @@ def gspo(
     return clipped_surrogate(ours, theirs, advantage, clip_low, clip_high)
 
 
+@check_arguments
 def gspo_token(
     log_prob: Array,
     old_log_prob: Array,
@@ -175,6 +181,7 @@ def gspo_token(
     return clipped_surrogate(own, theirs, advantage, clip_low, clip_high)
 
 
+@check_arguments
 def crpg(
     log_prob: Array,
     reference_log_prob: Array,
@@ -220,6 +227,7 @@ def _rpg_slope(
     return slope + weight if kl == "forward" else slope - weight
 
 
+@check_arguments
 def rpg_advantage(
     log_prob: Array,
     reference_log_prob: Array,
@@ -240,7 +248,9 @@ def rpg_advantage(
     `dual_clipped_surrogate` are its clipped forms.
 
     Args:
-      log_prob, reference_log_prob, advantage, beta, kl, normalized: as in `rpg`.
+      log_prob, reference_log_prob: [...].
+      advantage, beta: broadcast to [...].
+      kl, normalized: as in `rpg`.
     Returns: [...].
     Gradients: none flow into any argument.
     Source: Zhang et al., 2025, "On the design of KL-regularized policy gradient algorithms for LLM
@@ -258,6 +268,7 @@ def rpg_advantage(
     return advantage - beta * _rpg_slope(1.0, reference_ratio, log_ratio, kl, normalized)
 
 
+@check_arguments
 def rpg(
     log_prob: Array,
     old_log_prob: Array,
@@ -309,6 +320,7 @@ def rpg(
     return -weight * advantage + beta * divergence
 
 
+@check_arguments
 def mirror_descent_regression(
     log_prob: Array,
     old_log_prob: Array,
@@ -338,6 +350,7 @@ def mirror_descent_regression(
     return jnp.square(centered - temperature * log_ratio)
 
 
+@check_arguments
 def guided_ratio(
     log_prob: Array, old_log_prob: Array, hinted_log_prob: Array, hinted: Array
 ) -> Array:

@@ -7,6 +7,7 @@ import math
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 from jaxrl.losses.reductions import _full_mask, masked_mean
 
@@ -25,6 +26,7 @@ __all__ = [
 ]
 
 
+@check_arguments
 def kl_penalized_reward(
     reward: Array,
     log_prob: Array,
@@ -55,6 +57,7 @@ def kl_penalized_reward(
     return jnp.where(last, reward, 0) - penalty
 
 
+@check_arguments
 def clipped_reward(
     reward: Array, mean: Array | float, deviation: Array | float, clip: Array | float
 ) -> Array:
@@ -76,6 +79,7 @@ def clipped_reward(
     return jnp.clip((reward - mean) / deviation, -clip, clip).astype(reward.dtype)
 
 
+@check_arguments
 def calibrated_reward(
     reward: Array, baseline_reward: Array, satisfied: Array | bool = True
 ) -> Array:
@@ -96,6 +100,7 @@ def calibrated_reward(
     return jnp.where(satisfied, jax.nn.sigmoid(reward - baseline_reward), 0)
 
 
+@check_arguments
 def self_correction_reward(reward: Array, scale: Array | float) -> Array:
     """SCoRe's reward of each attempt, with a bonus for improving on the previous attempt.
 
@@ -114,6 +119,7 @@ def self_correction_reward(reward: Array, scale: Array | float) -> Array:
     return reward + scale * progress
 
 
+@check_arguments
 def first_attempt_penalty(
     reward: Array, log_prob: Array, reference_log_prob: Array, beta: Array | float
 ) -> Array:
@@ -137,6 +143,7 @@ def first_attempt_penalty(
     return reward - beta * jax.lax.stop_gradient(log_prob - reference_log_prob)
 
 
+@check_arguments
 def cosine_length_reward(
     correct: Array,
     length: Array,
@@ -167,6 +174,7 @@ def cosine_length_reward(
     return jnp.where(length < limit, reward, exceeded).astype(progress.dtype)
 
 
+@check_arguments
 def length_penalty(correct: Array, length: Array, mask: Array | None = None) -> Array:
     """Kimi's length reward: a group's short answers gain, long ones lose, wrong ones never gain.
 
@@ -194,6 +202,7 @@ def length_penalty(correct: Array, length: Array, mask: Array | None = None) -> 
     return jnp.where(correct, gain, jnp.minimum(gain, 0))
 
 
+@check_arguments
 def overlong_penalty(length: Array, limit: Array | float, margin: Array | float) -> Array:
     """DAPO's soft penalty on answers that come close to the maximum length.
 
@@ -226,6 +235,7 @@ def _repeated_ngrams(token: Array, size: int, mask: Array | None) -> tuple[Array
     return whole & jnp.take_along_axis(repeats, jnp.argsort(order, axis=0), 0), whole
 
 
+@check_arguments
 def repeated_tokens(token: Array, size: int, mask: Array | None = None) -> Array:
     """Mask of the tokens that repeat an n-gram that the answer already contained.
 
@@ -253,6 +263,7 @@ def repeated_tokens(token: Array, size: int, mask: Array | None = None) -> Array
     return covered
 
 
+@check_arguments
 def repetition_rate(token: Array, size: int, mask: Array | None = None) -> Array:
     """Fraction of an answer's n-grams that it already contained.
 
@@ -273,6 +284,7 @@ def repetition_rate(token: Array, size: int, mask: Array | None = None) -> Array
     return masked_mean(repeated.astype(float), whole, axis=0)
 
 
+@check_arguments
 def balance_score(good: Array, selected: Array, target: Array | float) -> Array:
     """B-STaR's score of a sampling configuration: enough good answers and few bad ones.
 

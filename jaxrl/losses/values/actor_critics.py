@@ -10,6 +10,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 from jaxrl.losses.divergences.entropy_and_kl import categorical_entropy
 from jaxrl.losses.values.errors_and_targets import td_target
@@ -30,6 +31,7 @@ __all__ = [
 ]
 
 
+@check_arguments
 def deterministic_policy_gradient(
     action: Array, action_gradient: Array, highest: float | None = None
 ) -> Array:
@@ -60,6 +62,7 @@ def deterministic_policy_gradient(
     return -(gradient * action).sum(-1)
 
 
+@check_arguments
 def smoothed_action(
     action: Array,
     noise: Array,
@@ -83,6 +86,7 @@ def smoothed_action(
     return jnp.clip(action + jnp.clip(noise, -noise_clip, noise_clip), low, high)
 
 
+@check_arguments
 def td3_target(
     reward: Array, terminated: Array, discount: Array | float, next_q_values: Array
 ) -> Array:
@@ -103,6 +107,7 @@ def td3_target(
     return td_target(reward, terminated, discount, next_q_values.min(-1))
 
 
+@check_arguments
 def sampled_soft_value(q_values: Array, log_prob: Array, temperature: Array | float) -> Array:
     """Soft value of a state, estimated from one sampled action; the target of SAC's original V.
 
@@ -124,6 +129,7 @@ def sampled_soft_value(q_values: Array, log_prob: Array, temperature: Array | fl
     return q_values.min(-1) - temperature * log_prob
 
 
+@check_arguments
 def sac_target(
     reward: Array,
     terminated: Array,
@@ -154,6 +160,7 @@ def sac_target(
     return td_target(reward, terminated, discount, next_value)
 
 
+@check_arguments
 def redq_target(
     reward: Array,
     terminated: Array,
@@ -185,6 +192,7 @@ def redq_target(
     return sac_target(reward, terminated, discount, chosen, next_log_prob, temperature)
 
 
+@check_arguments
 def sac_actor(log_prob: Array, q_values: Array, temperature: Array | float) -> Array:
     """SAC's actor loss: pull the policy toward the softmax of the critic's values.
 
@@ -204,6 +212,7 @@ def sac_actor(log_prob: Array, q_values: Array, temperature: Array | float) -> A
     return -sampled_soft_value(q_values, log_prob, jax.lax.stop_gradient(temperature))
 
 
+@check_arguments
 def sac_temperature(temperature: Array, log_prob: Array, target_entropy: Array | float) -> Array:
     """Loss of SAC's temperature, which rises while the policy's entropy is below a target.
 
@@ -227,6 +236,7 @@ def sac_temperature(temperature: Array, log_prob: Array, target_entropy: Array |
     return -temperature * jax.lax.stop_gradient(log_prob + target_entropy)
 
 
+@check_arguments
 def policy_soft_value(q_values: Array, logits: Array, temperature: Array | float) -> Array:
     """Exact soft value of a state under a policy over discrete actions.
 
@@ -245,6 +255,7 @@ def policy_soft_value(q_values: Array, logits: Array, temperature: Array | float
     return value + temperature * categorical_entropy(logits)
 
 
+@check_arguments
 def discrete_sac_target(
     reward: Array,
     terminated: Array,
@@ -273,6 +284,7 @@ def discrete_sac_target(
     return td_target(reward, terminated, discount, next_value)
 
 
+@check_arguments
 def discrete_sac_actor(logits: Array, q_values: Array, temperature: Array | float) -> Array:
     """SAC's actor loss for discrete actions; its minimum is softmax(q_values / temperature).
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 from jaxrl.losses.reductions import masked_mean
 
@@ -23,6 +24,7 @@ __all__ = [
 ]
 
 
+@check_arguments
 def td_error(
     value: Array, reward: Array, terminated: Array, discount: Array | float, next_value: Array
 ) -> Array:
@@ -42,6 +44,7 @@ def td_error(
     return reward + discount * jnp.where(terminated, 0, next_value) - value
 
 
+@check_arguments
 def residual_gradient(
     value: Array, reward: Array, terminated: Array, discount: Array | float, next_value: Array
 ) -> Array:
@@ -62,6 +65,7 @@ def residual_gradient(
     return 0.5 * jnp.square(td_error(value, reward, terminated, discount, next_value))
 
 
+@check_arguments
 def robust_bellman(td_error: Array, dual: Array, threshold: Array | float = float("inf")) -> Array:
     """Huber or squared Bellman error as a saddle point: loss of the value, given its dual.
 
@@ -85,6 +89,7 @@ def robust_bellman(td_error: Array, dual: Array, threshold: Array | float = floa
     return dual * td_error - 0.5 * jnp.square(dual)
 
 
+@check_arguments
 def absolute_bellman(td_error: Array, dual: Array) -> Array:
     """Absolute Bellman error as a saddle point: loss of the value, given its dual.
 
@@ -102,6 +107,7 @@ def absolute_bellman(td_error: Array, dual: Array) -> Array:
     return jax.lax.stop_gradient(jnp.sign(dual)) * td_error
 
 
+@check_arguments
 def gradient_correction(value: Array, td_error: Array, dual: Array) -> Array:
     """Gradient correction that turns the saddle-point update into TD learning (TDC).
 
@@ -119,6 +125,7 @@ def gradient_correction(value: Array, td_error: Array, dual: Array) -> Array:
     return -jax.lax.stop_gradient(td_error - dual) * value
 
 
+@check_arguments
 def excess_bellman_error(
     value: Array, target: Array, candidates: Array, mask: Array | None = None
 ) -> Array:

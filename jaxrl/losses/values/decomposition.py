@@ -5,11 +5,13 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 
 __all__ = ["dueling_q_values", "qmix", "vdn"]
 
 
+@check_arguments
 def vdn(q_value: Array, mask: Array | None = None) -> Array:
     """VDN's team value: the sum of the agents' values, which learn from one common error.
 
@@ -27,6 +29,7 @@ def vdn(q_value: Array, mask: Array | None = None) -> Array:
     return (q_value if mask is None else jnp.where(mask, q_value, 0)).sum(-1)
 
 
+@check_arguments
 def qmix(
     q_value: Array, weight: Array, bias: Array, output_weight: Array, output_bias: Array
 ) -> Array:
@@ -49,6 +52,7 @@ def qmix(
     return (hidden * jnp.abs(output_weight)).sum(-1) + output_bias
 
 
+@check_arguments
 def dueling_q_values(value: Array, advantage: Array) -> Array:
     """Q-values from a state's value and its actions' advantages.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 from jaxrl.losses.values.errors_and_targets import squared_error
 
@@ -21,6 +22,7 @@ __all__ = [
 ]
 
 
+@check_arguments
 def q_deviation(q_values: Array) -> Array:
     """Standard deviation over an ensemble: how much its members disagree.
 
@@ -37,6 +39,7 @@ def q_deviation(q_values: Array) -> Array:
     return jnp.where(varies, jnp.sqrt(jnp.where(varies, variance, 1)), 0)
 
 
+@check_arguments
 def lower_confidence_bound(q_values: Array, beta: Array | float) -> Array:
     """Pessimistic value: the ensemble's mean minus its disagreement.
 
@@ -57,6 +60,7 @@ def lower_confidence_bound(q_values: Array, beta: Array | float) -> Array:
     return q_values.mean(-1) - beta * q_deviation(q_values)
 
 
+@check_arguments
 def optimistic_score(q_value: Array, novelty: Array, bonus: Array | float) -> Array:
     """Score for choosing among candidate actions: value plus a bonus for novelty.
 
@@ -76,6 +80,7 @@ def optimistic_score(q_value: Array, novelty: Array, bonus: Array | float) -> Ar
     return q_value + bonus * novelty
 
 
+@check_arguments
 def uncertainty_weight(
     uncertainty: Array, temperature: Array | float, least: Array | float = 0.0
 ) -> Array:
@@ -98,6 +103,7 @@ def uncertainty_weight(
     return least + 2 * (1 - least) * doubt
 
 
+@check_arguments
 def q_smoothness(
     q_values: Array, perturbed_q_values: Array, expectile: Array | float = 0.5
 ) -> Array:
@@ -123,6 +129,7 @@ def q_smoothness(
     return (weight * jnp.square(difference)).mean(-1).max(-1)
 
 
+@check_arguments
 def ood_penalty(q_values: Array, beta: Array | float) -> Array:
     """Loss that lowers each critic where the ensemble disagrees, for out-of-distribution actions.
 

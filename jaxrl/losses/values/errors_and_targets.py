@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 from jaxrl.losses.reductions import masked_mean
 
@@ -22,6 +23,7 @@ __all__ = [
 ]
 
 
+@check_arguments
 def squared_error(value: Array, target: Array) -> Array:
     """Half the squared distance to a target.
 
@@ -36,6 +38,7 @@ def squared_error(value: Array, target: Array) -> Array:
     return 0.5 * jnp.square(value - jax.lax.stop_gradient(target))
 
 
+@check_arguments
 def clipped_squared_error(
     value: Array, old_value: Array, target: Array, clip: Array | float
 ) -> Array:
@@ -57,6 +60,7 @@ def clipped_squared_error(
     return jnp.maximum(squared_error(value, target), squared_error(near, target))
 
 
+@check_arguments
 def prediction_error(prediction: Array, target: Array, order: int = 2) -> Array:
     """Error of a predicted vector (latent, observation, noise, ...), averaged over its features.
 
@@ -86,6 +90,7 @@ def prediction_error(prediction: Array, target: Array, order: int = 2) -> Array:
     return (jnp.abs(difference) if order == 1 else jnp.square(difference)).mean(-1)
 
 
+@check_arguments
 def huber(value: Array, target: Array, threshold: Array | float = 1.0) -> Array:
     """Squared error near the target, absolute error away from it.
 
@@ -107,6 +112,7 @@ def huber(value: Array, target: Array, threshold: Array | float = 1.0) -> Array:
     return jnp.where(distance < threshold, near, threshold * (distance - 0.5 * threshold))
 
 
+@check_arguments
 def expectile_error(value: Array, target: Array, expectile: Array | float) -> Array:
     """Asymmetric squared error, minimized by an expectile of the targets.
 
@@ -114,7 +120,8 @@ def expectile_error(value: Array, target: Array, expectile: Array | float) -> Ar
 
     Args:
       value, target: [...].
-      expectile: in (0, 1); 0.5 is least squares, toward 1 it approaches the maximum.
+      expectile: in (0, 1), broadcasts to [...]; 0.5 is least squares, toward 1 it approaches the
+        maximum.
     Returns: [...].
     Gradients: none flow into `target`.
     Source: Kostrikov et al., 2022, "Offline reinforcement learning with implicit Q-learning",
@@ -126,6 +133,7 @@ def expectile_error(value: Array, target: Array, expectile: Array | float) -> Ar
     return weight * jnp.square(difference)
 
 
+@check_arguments
 def explained_variance(value: Array, target: Array) -> Array:
     """Fraction of the targets' variance that values explain: 1 is perfect, 0 explains nothing.
 
@@ -142,6 +150,7 @@ def explained_variance(value: Array, target: Array) -> Array:
     return jnp.where(varies, 1 - jnp.var(target - value) / jnp.where(varies, variance, 1), 0)
 
 
+@check_arguments
 def td_target(
     reward: Array, terminated: Array, discount: Array | float, next_value: Array
 ) -> Array:
@@ -164,6 +173,7 @@ def td_target(
     return jax.lax.stop_gradient(reward + discount * jnp.where(terminated, 0, next_value))
 
 
+@check_arguments
 def average_reward_target(reward: Array, average_reward: Array, next_value: Array) -> Array:
     """Target of a differential value, the excess over the average reward from here on.
 
@@ -182,6 +192,7 @@ def average_reward_target(reward: Array, average_reward: Array, next_value: Arra
     return jax.lax.stop_gradient(reward - average_reward + next_value)
 
 
+@check_arguments
 def reward_rate(average_reward: Array, reward: Array, value: Array, next_value: Array) -> Array:
     """Loss of a learned average reward; its descent is the update of differential TD learning.
 
@@ -200,6 +211,7 @@ def reward_rate(average_reward: Array, reward: Array, value: Array, next_value: 
     return squared_error(average_reward, reward + next_value - value)
 
 
+@check_arguments
 def hybrid_critic(
     value: Array,
     returns: Array,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 from jaxrl.losses.reductions import at_action
 from jaxrl.losses.values.errors_and_targets import td_target
@@ -18,6 +19,7 @@ def _choice_value(q_values: Array, option_prob: Array | None) -> Array:
     return q_values.max(-1) if option_prob is None else expected_value(q_values, option_prob)
 
 
+@check_arguments
 def option_target(
     reward: Array,
     terminated: Array,
@@ -51,6 +53,7 @@ def option_target(
     return td_target(reward, terminated, discount, next_value)
 
 
+@check_arguments
 def option_termination(
     termination_prob: Array,
     option: Array,
@@ -78,6 +81,7 @@ def option_termination(
     return termination_prob * jax.lax.stop_gradient(advantage + cost)
 
 
+@check_arguments
 def option_belief(
     log_prob: Array, transition: Array, initial: Array, done: Array, belief: Array | None = None
 ) -> tuple[Array, Array]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 from jaxrl.losses.reductions import at_action
 from jaxrl.losses.values.errors_and_targets import td_target
@@ -25,6 +26,7 @@ __all__ = [
 ]
 
 
+@check_arguments
 def q_learning_target(
     reward: Array, terminated: Array, discount: Array | float, next_q_values: Array
 ) -> Array:
@@ -45,6 +47,7 @@ def q_learning_target(
     return td_target(reward, terminated, discount, next_q_values.max(-1))
 
 
+@check_arguments
 def double_q_target(
     reward: Array,
     terminated: Array,
@@ -71,6 +74,7 @@ def double_q_target(
     return td_target(reward, terminated, discount, chosen)
 
 
+@check_arguments
 def expected_value(q_values: Array, action_prob: Array) -> Array:
     """Value of a state under a policy: the mean of its Q-values.
 
@@ -85,6 +89,7 @@ def expected_value(q_values: Array, action_prob: Array) -> Array:
     return (action_prob * jnp.where(action_prob > 0, q_values, 0)).sum(-1)
 
 
+@check_arguments
 def expected_sarsa_target(
     reward: Array,
     terminated: Array,
@@ -109,6 +114,7 @@ def expected_sarsa_target(
     return td_target(reward, terminated, discount, expected_value(next_q_values, action_prob))
 
 
+@check_arguments
 def q_advantage(q_values: Array, action: Array, action_prob: Array) -> Array:
     """Advantage of the taken action over a policy's average, from Q-values.
 
@@ -127,6 +133,7 @@ def q_advantage(q_values: Array, action: Array, action_prob: Array) -> Array:
     return at_action(q_values, action) - expected_value(q_values, action_prob)
 
 
+@check_arguments
 def advantage_learning_target(
     reward: Array,
     terminated: Array,
@@ -156,6 +163,7 @@ def advantage_learning_target(
     return q_learning_target(reward + scale * gap, terminated, discount, next_q_values)
 
 
+@check_arguments
 def persistent_q_target(
     reward: Array,
     terminated: Array,
@@ -183,6 +191,7 @@ def persistent_q_target(
     return td_target(reward, terminated, discount, (1 - scale) * best + scale * same)
 
 
+@check_arguments
 def iterated_q_target(
     reward: Array, terminated: Array, discount: Array | float, next_q_values: Array
 ) -> Array:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 from jaxrl.losses.reductions import at_action
 from jaxrl.losses.values.errors_and_targets import td_target
@@ -25,6 +26,7 @@ __all__ = [
 ]
 
 
+@check_arguments
 def sign_channels(reward: Array) -> Array:
     """Split a reward into two nonnegative channels: gains and losses.
 
@@ -40,6 +42,7 @@ def sign_channels(reward: Array) -> Array:
     return jnp.stack([jnp.maximum(reward, 0), jnp.maximum(-reward, 0)], -1)
 
 
+@check_arguments
 def aggregate_q_values(q_values: Array, weight: Array) -> Array:
     """Combine the Q-values of reward channels into those to act by.
 
@@ -47,7 +50,7 @@ def aggregate_q_values(q_values: Array, weight: Array) -> Array:
 
     Args:
       q_values: [..., K, A].
-      weight: [..., K].
+      weight: broadcasts to [..., K].
     Returns: [..., A].
     Gradients: none are stopped.
     Source: van Seijen et al., 2017, "Hybrid reward architecture for reinforcement learning";
@@ -57,6 +60,7 @@ def aggregate_q_values(q_values: Array, weight: Array) -> Array:
     return (weight[..., None] * q_values).sum(-2)
 
 
+@check_arguments
 def hybrid_reward_target(
     reward: Array,
     terminated: Array,
@@ -90,6 +94,7 @@ def hybrid_reward_target(
     return expected_sarsa_target(reward, terminated, discount, next_q_values, action_prob)
 
 
+@check_arguments
 def q_decomposition_target(
     reward: Array, terminated: Array, discount: Array | float, next_q_values: Array, weight: Array
 ) -> Array:
@@ -102,7 +107,7 @@ def q_decomposition_target(
       terminated: [...].
       discount: gamma, broadcasts to [..., K].
       next_q_values: [..., K, A].
-      weight: [..., K].
+      weight: broadcasts to [..., K].
     Returns: [..., K].
     Gradients: none.
     Source: Russell and Zimdars, 2003, "Q-decomposition for reinforcement learning agents"; Fatemi
@@ -114,6 +119,7 @@ def q_decomposition_target(
     return td_target(reward, terminated[..., None], discount, chosen)
 
 
+@check_arguments
 def mapped_q_target(
     reward: Array,
     terminated: Array,
@@ -136,7 +142,7 @@ def mapped_q_target(
       discount: gamma, broadcasts to [..., K].
       q_value: [..., K], mapped, of the taken action.
       next_q_values: [..., K, A], mapped.
-      weight: [..., K].
+      weight: broadcasts to [..., K].
       forward, inverse: a mapping of values and its inverse, functions of an array, e.g. a
         logarithm of nonnegative values. Each sees all channels at once, so that they can differ.
       step: how far to move toward the target before mapping; averaging there, and not only in the

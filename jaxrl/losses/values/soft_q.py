@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 from jaxrl.losses.divergences.tsallis import exp_q, log_q
 from jaxrl.losses.reductions import at_action
@@ -21,6 +22,7 @@ __all__ = [
 ]
 
 
+@check_arguments
 def soft_value(q_values: Array, temperature: Array | float) -> Array:
     """Soft maximum of Q-values: the largest mean plus entropy that a policy can attain.
 
@@ -40,6 +42,7 @@ def soft_value(q_values: Array, temperature: Array | float) -> Array:
     return temperature * jax.nn.logsumexp(q_values / temperature, axis=-1)
 
 
+@check_arguments
 def soft_q_target(
     reward: Array,
     terminated: Array,
@@ -64,6 +67,7 @@ def soft_q_target(
     return td_target(reward, terminated, discount, soft_value(next_q_values, temperature))
 
 
+@check_arguments
 def munchausen_target(
     reward: Array,
     terminated: Array,
@@ -99,6 +103,7 @@ def munchausen_target(
     return soft_q_target(reward, terminated, discount, next_q_values, temperature)
 
 
+@check_arguments
 def tsallis_policy(q_values: Array, temperature: Array | float, index: float = 2.0) -> Array:
     """Policy that trades off Q-values against Tsallis entropy, which can exclude actions.
 
@@ -137,6 +142,7 @@ def tsallis_policy(q_values: Array, temperature: Array | float, index: float = 2
     return policy / policy.sum(-1, keepdims=True)
 
 
+@check_arguments
 def tsallis_value(q_values: Array, temperature: Array | float, index: float = 2.0) -> Array:
     """Value of a state under its Tsallis policy: the mean of Q-values plus Tsallis entropy.
 
@@ -160,6 +166,7 @@ def tsallis_value(q_values: Array, temperature: Array | float, index: float = 2.
     return value + temperature * (policy * surprise).sum(-1)
 
 
+@check_arguments
 def tsallis_munchausen_target(
     reward: Array,
     terminated: Array,

@@ -10,6 +10,7 @@ import rlax
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jaxrl.core.errors import UserError
 from jaxrl.losses import discounted_returns, gae
 from tests.losses.advantages.windows import (
     SOME,
@@ -200,9 +201,9 @@ def test_extremes_stay_finite(steps, dtype):
 
 def test_unequal_shapes_are_rejected():
     data = float32(window(0))
-    with pytest.raises(AssertionError):
+    with pytest.raises(UserError, match=r"`gae` needs reward and value of one shape, not \[20\]"):
         gae(**(data | {"value": jnp.zeros((20, 1))}), discount=0.9, lambda_=0.9)
-    with pytest.raises(AssertionError):
+    with pytest.raises(UserError, match="with the same T, not of shapes"):
         discounted_returns(data["reward"], data["done"][1:], jnp.float32(0), 0.9)
 
 

@@ -35,7 +35,7 @@ class Tokens:
     average: str = static("token", choices=AVERAGES)
     """Averaging of token losses: sequence (equal weight per sequence, GRPO), token (per token,
     DAPO) or constant (Dr. GRPO). With constant, a whole answer is one action."""
-    entropy_weight: float = hyper(0.0, low=0)
+    entropy_weight: float = hyper(0.0, low=0, log=True)
     """Weight of the entropy bonus."""
 
 
