@@ -5,7 +5,9 @@ Runs JaxMARL's own `step_env`, without its automatic reset. All agents act at ea
 observations, actions and legal actions are dicts by agent, and `privileged["state"]` is JaxMARL's
 state of the whole where it has one (SMAX, JaxNav) and otherwise all observations side by side. Each
 agent has a reward of its own, in the order of `Environment.agents`; in teams whose members always
-get the same, and with `reward="sum"` or `"mean"`, there is one.
+get the same, and with `reward="sum"` or `"mean"`, there is one. In Overcooked `shaping` is the
+weight of JaxMARL's rewards for preparations, which are added to each agent's; `true_reward` is then
+the reward without them.
 
 The clock truncates and the task terminates, which JaxMARL merges. Its particle environments (MPE)
 take `max_steps + 1` steps, by its count. `coin_game` and the storms restart their inner episodes
@@ -88,9 +90,14 @@ NAMES = (
 )
 ROBOTARIUM = "JaxRobotarium_"
 EXTRA = "jaxmarl"  # of jaxrl, that installs it
-# Settings that pass through `**kwargs`, or whose default is not a number or a name.
+# Settings that JaxMARL's constructors pass on to those of their bases.
 INHERITED = {"MPE": {"max_steps": 25, "dt": 0.1}, "MABRAX": {"episode_length": 1000}}
-MAPS = {"SMAX": {"scenario": "none"}, "overcooked": {"layout": "cramped_room"}}
+# Settings that JaxMARL lacks or takes as objects, by its name or class.
+OWN_SETTINGS = {
+    "SMAX": {"scenario": "none"},
+    "overcooked": {"layout": "cramped_room", "shaping": 0.0},
+    "overcooked_v2": {"shaping": 0.0},
+}
 REWARDS = ("own", "sum", "mean")
 # Classes whose agents always get the same reward.
 TEAMS = {
@@ -132,19 +139,20 @@ def builder(name: str) -> Callable[..., Environment]:
 def _build(name: str, settings: dict[str, Any]) -> Environment:
     full = f"jaxmarl/{name}"
     settings = dict(settings)
-    reward = settings.pop("reward", "own")
+    reward, shaping = settings.pop("reward", "own"), settings.pop("shaping", 0.0)
     arguments = _arguments(name, settings)
     with _quiet():
         theirs = construct(full, lambda: _jaxmarl().make(name, **arguments))
-    return adapt(full, theirs, reward)
+    return adapt(full, theirs, reward, shaping=shaping)
 
 
-def adapt(name: str, theirs: Any, reward: str = "own") -> Environment:
+def adapt(name: str, theirs: Any, reward: str = "own", *, shaping: float = 0.0) -> Environment:
     """Convert an environment of JaxMARL.
 
     name: name of the result.
     theirs: the environment, for settings that are neither numbers nor names.
     reward: `own` for the reward of each agent, or one for all: their `sum` or `mean`.
+    shaping: weight of the rewards for preparations (Overcooked) that are added to each agent's.
 
     Raises `UserError` for another `reward`, and for an environment that resets itself.
     """
@@ -174,47 +182,59 @@ def adapt(name: str, theirs: Any, reward: str = "own") -> Environment:
     discrete = all(isinstance(space, Discrete) for space in action_space.values())
     legal = jax.jit(family.legal) if family.legal and discrete else None
 
-    def timestep(observation: Any, state: Any, rewards: Array, ends: Array, alive: Array | None):
+    def timestep(
+        observation: Any,
+        state: Any,
+        rewards: Array,
+        extra: Array | None,
+        ends: Array,
+        alive: Array | None,
+    ) -> TimeStep:
         each = split(observation)
         metrics = {"success": family.success(state)} if family.success else None
         masks = legal and legal(state)
         never = jnp.zeros((), bool)
         return TimeStep(
             cast(observation_space, each),
-            rewards,
+            total(rewards if extra is None else rewards + shaping * extra, extra is not None),
             terminated=ends,
             truncated=never,
             first=never,
             legal_actions=masks and {own: masks[a].astype(bool) for a, own in agents.items()},
             alive=alive,
+            true_reward=None if extra is None else total(rewards, False),
             privileged={"state": family.state(state, observation, each)},
             metrics=metrics,
         )
 
-    def total(rewards: Any) -> Array:
+    def stack(rewards: Any) -> Array:
         each = jnp.stack([jnp.asarray(_of(rewards, a, i)) for i, a in enumerate(agents)])
-        each = each.astype(jnp.float32).reshape(len(agents))
+        return each.astype(jnp.float32).reshape(len(agents))
+
+    def total(each: Array, shaped: bool) -> Array:
         match reward:
             case "sum":
                 return each.sum()
             case "mean":
                 return each.mean()
-        return each[0] if family.team or len(agents) == 1 else each
+        return each[0] if (family.team and not shaped) or len(agents) == 1 else each
 
     def reset(key, params):
         observation, state = begin(key)
         state = cast_like(shapes, state)
-        nothing = total({a: jnp.zeros(()) for a in agents})
+        nothing = jnp.zeros(len(agents))
         alive = family.alive and jnp.ones(len(agents), bool)
-        first = timestep(observation, state, nothing, jnp.zeros((), bool), alive)
+        extra = nothing if shaping else None
+        first = timestep(observation, state, nothing, extra, jnp.zeros((), bool), alive)
         return state, dataclasses.replace(first, first=jnp.ones((), bool))
 
     def step(key, state, action, params):
-        observation, after, rewards, _, _ = following(key, state, action)
+        observation, after, rewards, _, info = following(key, state, action)
         after = cast_like(shapes, after)
         ends = family.ends(state, [action[own] for own in agents.values()], after)
         alive = family.alive and family.alive(state, after)
-        return after, timestep(observation, after, total(rewards), ends, alive)
+        extra = stack(info["shaped_reward"]) if shaping else None
+        return after, timestep(observation, after, stack(rewards), extra, ends, alive)
 
     # JaxMARL's jitted functions hold on to the trace in which they were compiled: to one of these,
     # for keys of either kind.
@@ -359,7 +379,7 @@ def _settings(name: str) -> dict[str, Any]:
         found = INHERITED["MPE"] | found
     if name in MABRAX:
         found |= INHERITED["MABRAX"] | {"backend": "positional"}
-    for part, setting in MAPS.items():
+    for part, setting in OWN_SETTINGS.items():
         if name == part or part in NAMES[name]:
             found |= setting
     return found

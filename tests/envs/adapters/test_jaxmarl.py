@@ -174,6 +174,16 @@ def test_rewards_are_in_the_order_of_the_agents():
     assert envs.make(SPEAKER).reset(jax.random.key(0), ())[1].reward.shape == ()
 
 
+def test_shaping_rewards_each_cook_for_preparations():
+    keys = jax.random.split(jax.random.key(6), 200)
+    shaped = [x for _, _, x in play("jaxmarl/overcooked", keys, shaping=0.5)]
+    plain = [x for _, _, x in play("jaxmarl/overcooked", keys)]
+    assert plain[0].reward.shape == () and plain[0].true_reward is None
+    extra = [np.asarray(x.reward - x.true_reward) for x in shaped]
+    assert np.shape(extra[0]) == (2,) and set(np.unique(extra)) >= {0.0, 1.5}  # an onion in a pot
+    np.testing.assert_array_equal([x.true_reward for x in shaped], [x.reward for x in plain])
+
+
 def test_the_state_is_all_observations_side_by_side():
     for name in (SPREAD, SPEAKER):
         env, reset, _ = compile_env(name)
@@ -212,7 +222,7 @@ def runs(algorithm):
     values = {k: np.asarray(v) for k, v in m.values(row).items()}
     losses = {k: v for k, v in values.items() if k.endswith("_loss")}
     assert losses and all(np.isfinite(v) for v in losses.values()), values
-    assert values["diverged"] == m.NEVER
+    assert np.isnan(values["diverged"])
 
 
 def test_every_name_of_jaxmarl_is_known():
@@ -239,11 +249,11 @@ def test_settings_are_those_of_jaxmarl():
     [
         ("MPE_simple_sprad_v3", {}, "did you mean 'jaxmarl/MPE_simple_spread_v3'"),
         ("MPE_simple_spread_v3", {"num_agent": 2}, "'num_agent'; did you mean 'num_agents'"),
-        ("MPE_simple_spread_v3", {"reward": "team"}, "reward of .* is 'team'; it must be 'own' or"),
-        ("HeuristicEnemySMAX", {"scenario": "4m"}, "Unknown scenario of .* '4m'"),
+        ("MPE_simple_spread_v3", {"reward": "team"}, r"reward of .* is 'team'; it must be 'own'"),
+        ("HeuristicEnemySMAX", {"scenario": "4m"}, r"Unknown scenario of .* '4m'"),
         ("overcooked", {"layout": "cramped"}, "Unknown layout of 'jaxmarl/overcooked' 'cramped'"),
         ("overcooked_v2", {"layout": "nowhere"}, "Unknown layout of 'jaxmarl/overcooked_v2'"),
-        ("switch_riddle", {"num_agents": 1}, "cannot be made .*minimum number of agents"),
+        ("switch_riddle", {"num_agents": 1}, r"cannot be made .*minimum number of agents"),
         ("LearnedPolicyEnemySMAX", {}, r"cannot be set by name; call adapt\(name, jaxmarl.make"),
         ("JaxRobotarium_rware", {}, "needs the package 'jaxrobotarium'"),
     ],
