@@ -118,6 +118,14 @@ class _SameModule:
 _adapted: dict[Any, Nnx] = {}
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Network:
+    """A network of two functions, compared by identity."""
+
+    init: Callable[..., Any]
+    apply: Callable[..., Any]
+
+
 def as_network(name: str, given: Any) -> Any:
     """Return a network with `init` and `apply` for the part `name`, from what a user gives.
 
@@ -131,6 +139,8 @@ def as_network(name: str, given: Any) -> Any:
         try:
             hash(given)
         except TypeError as error:
+            if not isinstance(given, nn.Module):
+                return _Network(given.init, given.apply)
             raise UserError(
                 f"The network for '{name}' cannot be compared ({error}); use tuples instead of "
                 "lists for its fields."
@@ -266,6 +276,8 @@ def _check_outputs(what: str, part: Part, changed: Part) -> None:
         jax.eval_shape(describe, jax.random.key(0))
         return found[0]
 
+    if isinstance(changed.network, _Network):  # it may be meant for other inputs, as a table is
+        return
     try:
         expected = outputs(part)
     except Exception:  # a part that is not called as a function of its inputs

@@ -16,7 +16,11 @@ from jaxrl.core.errors import UserError
 from tests.losses.contract import Case, cast, is_float, split
 
 HERE = pathlib.Path(__file__).parents[1] / "losses"
-PUBLIC = {name: x for name, x in vars(losses).items() if inspect.isfunction(x)}
+PUBLIC = {
+    name: x
+    for name, x in vars(losses).items()
+    if inspect.isfunction(x) and not name.startswith("_")
+}
 # Arguments that have no shape of their own to check: functions, numbers, arrays of their own shape.
 UNSTATED = {
     "best_of_n_kl": {"n"},

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from experiments.evidence import course as courses
-from experiments.evidence import digests, measure
+from experiments.evidence import digests, measure, moments
 from experiments.evidence.course import Course, along, beginning, end
 from experiments.evidence.declare import Arena, Side, Trial
 from experiments.evidence.moments import Moment, returns
@@ -125,7 +125,7 @@ def test_looks_are_taken_at_the_beginning_along_the_way_and_at_the_end():
             "mean": along(value),
             "last two": along(value, lambda x: x[1:].sum()),
             "last": end(value),
-            "halfway": along(courses.share_of_training, lambda x: x[0]),
+            "halfway": along(moments.share_of_training, lambda x: x[0]),
         },
         counts={"comparisons": lambda phase: 5},
     )
@@ -215,7 +215,7 @@ def test_returns_of_greedy_sampled_and_the_worst_episodes():
 def test_looks_at_the_same_episodes_play_them_once(monkeypatch):
     played = []
     monkeypatch.setattr(
-        courses, "evaluate", lambda *given: played.append(given) or evaluate(*given)
+        moments, "evaluate", lambda *given: played.append(given) or evaluate(*given)
     )
     moment = moment_of(trial(AT_ONCE))
     for look in (returns(), returns(worst=0.5), returns(), returns(greedy=False)):
@@ -370,7 +370,7 @@ def test_a_run_stops_where_a_look_is_least():
     told = trial(5 * AT_ONCE, points=5)
     goal = 0.4
     course = Course(
-        {"last": end(value), "stopped": end(courses.share_of_training), "first": beginning(value)},
+        {"last": end(value), "stopped": end(moments.share_of_training), "first": beginning(value)},
         sides={"stops": {"stop": lambda moment: jnp.abs(value(moment) - goal)}},
     )
     stops = course(dataclasses.replace(told, name="stops"), KEYS, {})

@@ -203,14 +203,14 @@ def test_unfinished_and_diverged_runs_are_said_to_be(tmp_path):
 
 
 def test_scores_are_pooled_within_bounds(tmp_path):
-    environments = {"cartpole": (0, 500), "acrobot": (-500, -60)}
+    environments = {"cartpole": (0, 500), "taxi": (-500, -60)}
     scores = {
         (who, env): RNG.uniform(low, high, (4, 3)).round()
         for who, (env, (low, high)) in itertools.product(("ppo", "dqn"), environments.items())
     }
     folders = [write_run(tmp_path / f"{w}-{e}", x, w, e) for (w, e), x in scores.items()]
     folders.append(write_run(tmp_path / "one", np.ones((4, 3)), "sac"))
-    found = Page(make_report(tmp_path, *folders, bounds=["cartpole=0,500", "acrobot=-500,-60"]))
+    found = Page(make_report(tmp_path, *folders, bounds=["cartpole=0,500", "taxi=-500,-60"]))
     for who in ("ppo", "dqn"):
         pooled = [
             (scores[who, env][:, -1] - low) / (high - low)
@@ -224,7 +224,7 @@ def test_scores_are_pooled_within_bounds(tmp_path):
         listed, reverse=True
     )  # sac is in one environment only
     found = Page(make_report(tmp_path, *folders, bounds=["cartpole=0,500"]))
-    assert "not pooled" in found.said and "give those of acrobot with --bounds" in found.said
+    assert "not pooled" in found.said and "give those of taxi with --bounds" in found.said
 
 
 def test_bounds_of_the_suites_are_known(tmp_path):

@@ -58,7 +58,7 @@ def test_datasets_are_made_once(small, capsys):
 
 def test_settings_that_no_dataset_can_be_made_with():
     for env, size, match in (
-        (dataclasses.replace(environment(), name="gymnasium/x"), 9, "Minari"),
+        (envs.make("gymnasium/CartPole-v1"), 9, "Minari"),
         (dataclasses.replace(environment(), max_steps=None), 9, "no time limit"),
         (environment(), 0, "size must be at least 1"),
         (environment(), 10**30, "size must be at least 1 and below"),
