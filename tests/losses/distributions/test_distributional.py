@@ -247,7 +247,8 @@ def test_two_hot_cross_entropy_learns_the_mean():
     target = jnp.array([-1.3, 0.4, 1.9, 0.2])
     atoms = jnp.float32(ATOMS)
     best = losses.two_hot(target, atoms).mean(0)
-    gradient = jax.grad(lambda x: losses.two_hot_cross_entropy(x, target, atoms).mean())
+    every = lambda x: jnp.broadcast_to(x, (4, len(x)))
+    gradient = jax.grad(lambda x: losses.two_hot_cross_entropy(every(x), target, atoms).mean())
     np.testing.assert_allclose(gradient(jnp.log(best)), 0, atol=1e-6)
     np.testing.assert_allclose(
         losses.categorical_mean(jnp.log(best), atoms), target.mean(), rtol=1e-5

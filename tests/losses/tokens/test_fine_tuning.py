@@ -153,7 +153,8 @@ def test_nfts_optimum_is_the_policy_of_correct_answers():
 
         def expected_loss(log_p):
             right, wrong = (
-                losses.nft(log_p, jnp.log(old), jnp.array(x), q, 1e-6) for x in (True, False)
+                losses.nft(log_p[None], jnp.log(old)[None], jnp.array(x), q, 1e-6)
+                for x in (True, False)
             )
             return (old * (c * right + (1 - c) * wrong)).sum()
 
