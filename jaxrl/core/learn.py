@@ -114,7 +114,7 @@ def start_source(source: Source, key: Key, hyper: Hyper, policy: Policy) -> Tree
     A source that is played on the host has its warm-up still to come.
     """
     state = source.init(key, hyper, policy)
-    if not source.warmup or source.played_by:
+    if not source.warmup or source.host_play:
         return state
     more = lambda state, key: (source.collect(state, policy, key)[0], None)
     return jax.lax.scan(more, state, warmup_keys(source, key))[0]

@@ -350,6 +350,11 @@ class Environment:
         # the copy's own space. (The mark is a type and not an attribute of the function, since
         # `functools.wraps`, and so `jax.jit`, copies attributes to whatever wraps it.)
         step = self.step.unchecked if isinstance(self.step, _CheckedStep) else self.step
+        if self.host is not None and step is not self.host.step:
+            raise UserError(
+                f"'{self.name}' runs on the host, where a compiled wrapper has no effect; use "
+                "envs.adapters.gymnasium.wrap."
+            )
         checked = _CheckedStep(step, self.action_space, f"The action of '{self.name}'")
         object.__setattr__(self, "step", checked)
 
@@ -521,7 +526,7 @@ class Source:
     """Default values of the source's hyperparameters."""
     partition: Tree = REPLICATED
     """PartitionSpecs that split the state over devices, as a prefix of the state's tree."""
-    played_by: Any = None
+    host_play: Any = None
     """Kind of the windows that the host plays for it (`sources.handed.Play`); None where `collect`
     plays."""
 

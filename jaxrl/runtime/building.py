@@ -125,7 +125,7 @@ def other_environment(
 def program(config: Experiment, algorithm: Algorithm, members: Members) -> Program | HostProgram:
     """Return the compiled functions that `algorithm` runs as, for these members."""
     width = len(members) if len(members) > 1 else None
-    if algorithm.source is None or algorithm.source.played_by is None:
+    if algorithm.source is None or algorithm.source.host_play is None:
         return Program(algorithm, width, config.devices, config.debug)
     for refused, given in (
         (f"devices={config.devices}", config.devices > 1),

@@ -34,7 +34,7 @@ from jaxrl.evaluation.evaluate import Episodes, episode_limit
 from jaxrl.evaluation.render import Recording
 from jaxrl.runtime.driver import Program, Progress
 from jaxrl.runtime.environments import Abandoned, EnvironmentFailed, Environments
-from jaxrl.runtime.players import Players, act, by_member
+from jaxrl.runtime.players import Players, by_member, move
 from jaxrl.sources.handed import Window, check_played, hand
 
 __all__ = [
@@ -233,7 +233,7 @@ def evaluate(
         return _play(env, policy, key, greedy, max_steps, members)
     environments = Environments(env, episodes * (members or 1), stopping=stopping)
     played = _play(environments, policy, key, greedy, max_steps, members)
-    environments.close()  # does nothing to environments that failed or were abandoned
+    environments.close()
     return played
 
 
@@ -244,15 +244,13 @@ def _play(
     max_steps = episode_limit(environments.env, max_steps)
     reset_key, key = _fold_in(key, np.int32(0)), _fold_in(key, np.int32(1))
     environments.reset(_first(reset_key))
-    memory = policy.memory(environments.num_envs)
     finished: Any = np.zeros(environments.num_envs, bool)
     returns, lengths = finished.astype(np.float32), finished.astype(np.int32)
     metrics = {name: finished.astype(np.float32) for name in environments.env.host.metrics}
-    for t in range(max_steps):
-        action, memory, _ = act(policy, environments.timestep, memory, key, t, greedy, members)
-        following, endings, valid = environments.step(jax.device_get(action))
-        counted = ~finished if valid is None else ~finished & valid
-        returns += np.where(counted, following.reward, np.float32(0))
+    moves = move(environments, policy, key, greedy=greedy, members=members)
+    for transition, endings, valid in itertools.islice(moves, max_steps):
+        counted = ~finished & valid
+        returns += np.where(counted, transition.next_timestep.reward, np.float32(0))
         lengths += counted
         ended = endings.done & counted
         finished |= ended
@@ -276,10 +274,8 @@ def record(
     limit = episode_limit(env, max_steps)
     environments = Environments(env, 1, render=True)
     environments.reset(jax.random.fold_in(key, 0))
-    memory, frames = policy.memory(1), environments.render()
-    for t in range(limit):
-        action, memory, _ = act(policy, environments.timestep, memory, key, t, greedy)
-        _, endings, _ = environments.step(jax.device_get(action))
+    frames = environments.render()
+    for _, endings, _ in itertools.islice(move(environments, policy, key, greedy=greedy), limit):
         if endings.done[0]:  # the next episode's first picture is not shown
             break
         frames += environments.render()

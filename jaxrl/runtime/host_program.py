@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable
@@ -58,6 +59,12 @@ class HostProgram:
             staleness=self.settings.staleness,
             members=self.members,
         )
+
+    def close(self) -> None:
+        """Close the environments, unless one of them hangs or failed."""
+        if "players" in self.__dict__:
+            with contextlib.suppress(driver.Halted):
+                self.players.close()
 
     def notice(self, resumed: bool) -> str:
         """Return what the user should know about resuming such a run."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -18,6 +19,7 @@ import numpy as np
 
 from jaxrl.core import trees
 from jaxrl.core.errors import UserError
+from jaxrl.core.stream import Endings
 from jaxrl.core.types import Batch, Key, Policy, TimeStep, Transition, Tree
 from jaxrl.runtime.environments import Environments
 from jaxrl.runtime.worker import Call
@@ -53,6 +55,33 @@ def act(
     return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), acted)
 
 
+def move(
+    environments: Environments,
+    policy: Policy,
+    key: Key,
+    *,
+    greedy: bool = False,
+    members: int | None = None,
+) -> Iterator[tuple[Transition, Endings, np.ndarray]]:
+    """Act again and again, from where the environments are.
+
+    Yields the transitions [B], the endings, and which of the steps are transitions (bool [B]).
+    `members` as in `act`.
+    """
+    if environments.memory is None:
+        environments.memory = policy.memory(environments.num_envs)
+    all_valid = np.ones(environments.num_envs, bool)
+    for t in itertools.count():
+        timestep = environments.timestep
+        action, environments.memory, extras = act(
+            policy, timestep, environments.memory, key, t, greedy, members
+        )
+        action, extras = jax.device_get((action, extras))
+        following, endings, valid = environments.step(action)
+        transition = Transition(timestep, action, following, (), extras)
+        yield transition, endings, all_valid if valid is None else valid
+
+
 def play(
     environments: Environments, policy: Policy, key: Key, window: Play, members: int | None = None
 ) -> Window:
@@ -64,21 +93,16 @@ def play(
     if window.fresh:
         first = key if members is None else key[0]
         environments.reset(jax.random.fold_in(first, RESET))
-    if environments.memory is None:
-        environments.memory = policy.memory(environments.num_envs)
     before = environments.memory
+    if before is None:
+        before = policy.memory(environments.num_envs)
     running: Any = np.ones(environments.num_envs, bool)
     rows = []
-    for t in range(window.num_steps):
-        timestep = environments.timestep
-        action, environments.memory, extras = act(
-            policy, timestep, environments.memory, key, t, False, members
-        )
-        action, extras = jax.device_get((action, extras))
-        following, endings, valid = environments.step(action)
-        valid = running if valid is None else running & valid
+    moves = move(environments, policy, key, members=members)
+    for transition, endings, valid in itertools.islice(moves, window.num_steps):
+        valid = running & valid
         endings = dataclasses.replace(endings, done=endings.done & valid)
-        rows.append((Transition(timestep, action, following, (), extras), endings, valid))
+        rows.append((transition, endings, valid))
         if window.fresh:  # the first episode of each copy counts
             running = running & ~endings.done
             if not running.any():
@@ -181,7 +205,7 @@ class Players:
         )
 
     def close(self) -> None:
-        """Close the environments, unless one failed or was abandoned."""
+        """Close the environments."""
         for environments in self.environments:
             environments.close()
 

@@ -84,6 +84,8 @@ class Session:
                 self.tracker = tracking.start(self.config, folder, self.members, self.display)
                 with contextlib.closing(self.tracker), ThreadPoolExecutor(1) as self.writer:
                     progress, step, reason = self._drive(progress, first)
+            if isinstance(self.program, HostProgram):
+                self.program.close()
             stopping.check_exists(folder)
             rows = logs.read(self._rows, warn=self.display.warn)
             self._draw(rows)

@@ -165,7 +165,7 @@ def mixed(offline: Source, online: Source, num_shards: int = 1) -> Source:
         env_steps=online.env_steps,
         warmup=online.warmup,
         num_envs=online.num_envs,
-        played_by=online.played_by,
+        host_play=online.host_play,
         hyper=hyperparameters.merge(offline.hyper, online.hyper),
         partition=Mixed(offline.partition, online.partition),
     )

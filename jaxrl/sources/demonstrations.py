@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from jaxrl.core.errors import UserError
 from jaxrl.core.types import Policy, Source
 
 
@@ -12,7 +13,11 @@ def played_by(source: Source, policy: Policy) -> Source:
 
     The memory and the extras of a batch are those of `policy`, and so is the metric
     `episode_return`.
+
+    Raises `UserError` for a source of an environment on the host, where the agent plays.
     """
+    if source.host_play:
+        raise UserError(f"'{source.name}' is played on the host, by the agent that learns from it.")
     return dataclasses.replace(
         source,
         name=f"{source.name} played by another",

@@ -80,7 +80,7 @@ def host_source(compiled: Source, env: Environment, fresh: bool = False) -> Sour
         num_envs=compiled.num_envs,
         hyper=compiled.hyper,
         partition=REPLICATED,
-        played_by=Play(
+        host_play=Play(
             env, compiled.num_envs, compiled.env_steps // compiled.num_envs, fresh, masked
         ),
     )
@@ -111,7 +111,7 @@ def check_played(source: Source | None, name: str) -> Play:
 
     Raises `UserError` for an algorithm `name` that plays by other means.
     """
-    played = source.played_by if source else None
+    played = source.host_play if source else None
     if played is None:
         raise UserError(
             f"'{name}' plays inside of its program, so it cannot learn in an environment on the "

@@ -134,7 +134,7 @@ def replay(
         env_steps=source.env_steps,
         warmup=windows,
         num_envs=source.num_envs,
-        played_by=source.played_by,
+        host_play=source.host_play,
         hyper=hyperparameters.merge(source.hyper, sampler.hyper),
         partition=Ring(
             source.partition,

@@ -18,8 +18,10 @@ from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Policy
 from jaxrl.envs.adapters import gymnasium as adapter
+from jaxrl.envs.wrappers.time_limit import time_limit
 from jaxrl.runtime import host
 from jaxrl.runtime.players import Players, play
+from jaxrl.sources import played_by, rollouts
 from jaxrl.sources.handed import Play
 
 
@@ -210,3 +212,11 @@ def test_limits_of_gymnasium_are_wrappers_too():
     env = adapter.wrap(env, [{"gymnasium/TimeLimit": {"max_episode_steps": 7}}])
     played = host.evaluate(env, policy(), random.key(0), 3, max_steps=50)
     assert played.lengths.max() <= 7 and played.finished.all()
+
+
+def test_what_has_no_effect_on_the_host_is_refused():
+    env = envs.make("gymnasium/CartPole-v1")
+    with pytest.raises(UserError, match="a compiled wrapper has no effect"):
+        time_limit(env, 5)
+    with pytest.raises(UserError, match="played on the host, by the agent that learns from it"):
+        played_by(rollouts(env, 2, 3), policy())

@@ -84,12 +84,14 @@ class Host:
         "success"; 0 where a step says nothing.
     one: a function that makes a single `gymnasium.Env`, which wrappers take; None where a package
         makes copies only.
+    step: the `step` of the environment, which refuses to run; another one is of a compiled wrapper.
     """
 
     make: Callable[[int, str, bool], Copies]
     masked: bool = False
     metrics: tuple[str, ...] = ()
     one: Callable[..., Any] | None = None
+    step: Callable[..., Any] | None = None
 
 
 class Vector:
@@ -175,61 +177,6 @@ def _last(space: Any, seen: Any, info: dict[str, Any], done: np.ndarray) -> Any:
     return put(space, seen, [last[i] if done[i] else None for i in range(len(done))])
 
 
-class Sync:
-    """Copies of a `gymnasium.Env`, stepped one after another in this process.
-
-    Gymnasium's own vector also gathers what each step says besides, which takes longer than a step
-    of CartPole.
-    """
-
-    def __init__(self, make: Callable[[], Any], num_envs: int, metrics: tuple[str, ...] = ()):
-        self.metrics = metrics
-        utils = package("gymnasium.vector.utils")
-        self.envs = [make() for _ in range(num_envs)]
-        self.observation_space = self.envs[0].observation_space
-        self.action_space = self.envs[0].action_space
-        self.fps = _fps(self.envs[0])
-        batched = utils.batch_space(self.action_space, num_envs)
-        self._actions = functools.partial(utils.iterate, batched)
-        space = self.observation_space
-        if type(space).__name__ == "Box":
-            self._stack = np.stack
-        else:
-            self._stack = lambda seen: utils.concatenate(
-                space, seen, utils.create_empty_array(space, num_envs)
-            )
-
-    def reset(self, seeds: list[int]) -> Any:
-        pairs = zip(self.envs, seeds, strict=True)
-        self._seen = [env.reset(seed=seed)[0] for env, seed in pairs]
-        return self._stack(self._seen)
-
-    def step(self, action: Any) -> Seen:
-        actions = self._actions(action)
-        results = [env.step(x) for env, x in zip(self.envs, actions, strict=True)]
-        self._seen, reward, terminated, truncated, infos = zip(*results, strict=True)
-        seen = self._stack(self._seen)
-        terminated, truncated = np.array(terminated, bool), np.array(truncated, bool)
-        live = None if (terminated | truncated).any() else seen
-        reward = np.array(reward, np.float32)
-        metrics = {
-            name: np.array([info.get(name, 0.0) for info in infos], np.float32)
-            for name in self.metrics
-        }
-        return Seen(seen, reward, terminated, truncated & ~terminated, live, metrics)
-
-    def renew(self, done: np.ndarray) -> Any:
-        copies = zip(self.envs, done, self._seen, strict=True)
-        return self._stack([env.reset()[0] if over else seen for env, over, seen in copies])
-
-    def render(self) -> list[np.ndarray]:
-        return [env.render() for env in self.envs]
-
-    def close(self) -> None:
-        for env in self.envs:
-            env.close()
-
-
 def vectorize(
     make: Callable[..., Any], metrics: tuple[str, ...], num_envs: int, mode: str, render: bool
 ) -> Copies:
@@ -241,10 +188,10 @@ def vectorize(
         guard.
     """
     one = functools.partial(make, render_mode="rgb_array") if render else make
-    if mode == "sync":
-        return Sync(one, num_envs, metrics)
     vector = package("gymnasium.vector")
-    disabled = vector.AutoresetMode.DISABLED
-    copies = [one] * num_envs
-    theirs = vector.AsyncVectorEnv(copies, context="spawn", autoreset_mode=disabled)
-    return Vector(theirs, metrics)
+    kind = vector.SyncVectorEnv
+    if mode == "processes":
+        kind = functools.partial(vector.AsyncVectorEnv, context="spawn")
+    # Disabled, so that a step returns its true successor; `renew` begins the next episode.
+    copies = kind([one] * num_envs, autoreset_mode=vector.AutoresetMode.DISABLED)
+    return Vector(copies, metrics)

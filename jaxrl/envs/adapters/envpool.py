@@ -52,15 +52,13 @@ class Pool:
         self._make = functools.partial(
             package("envpool").make_gymnasium, name, num_envs=num_envs, **settings
         )
-        self.num_envs, self._seeds = num_envs, None
         self.pool = self._make()
         self.observation_space = self.pool.observation_space
         self.action_space = self.pool.action_space
 
     def reset(self, seeds: list[int]) -> Any:
-        if seeds != self._seeds:  # a pool takes its seed when it is made
-            self.pool = self._make(seed=seeds[0])
-            self._seeds = seeds
+        self.pool.close()
+        self.pool = self._make(seed=seeds[0])  # it takes its seed when it is made
         return self.pool.reset()[0]
 
     def step(self, action: Any) -> Seen:

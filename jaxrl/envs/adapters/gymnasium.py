@@ -9,6 +9,7 @@ the description raises an error that says so.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import traceback
 from collections.abc import Callable, Sequence
@@ -98,6 +99,7 @@ def description(
     def step(key, state, action, params):
         return refuse(name, ((), timesteps.following(example(seen), 0.0, **channels)))
 
+    host = dataclasses.replace(host, step=step)
     return Environment(
         name, reset, step, (), seen, space(action_space), max_steps=max_steps, host=host
     )

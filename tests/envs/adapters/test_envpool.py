@@ -20,6 +20,11 @@ def test_pools_return_the_true_last_observation(name):
     env = envs.make(f"envpool/{name}")
     environments = host.Environments(env, 3)
     environments.reset(random.key(0))
+    first = environments.timestep.observation
+    environments.reset(random.key(1))
+    assert not np.array_equal(environments.timestep.observation, first)
+    environments.reset(random.key(0))
+    np.testing.assert_array_equal(environments.timestep.observation, first)
     action = jnp.int32(1) if name == "CartPole-v1" else jnp.zeros(1)
     steps = 250
     window = Play(env, 3, steps, fresh=False, masked=False)

@@ -47,7 +47,7 @@ def test_tasks_of_ogbench_are_reached_by_its_own_oracle():
     env = envs.make("ogbench/pointmaze-medium-v0", task=1)
     environments = host.Environments(env, 1)
     environments.reset(random.key(0))
-    maze = environments.copies.envs[0].unwrapped  # type: ignore[attr-defined]
+    maze = environments.copies.vector.envs[0].unwrapped  # type: ignore[attr-defined]
     for _ in range(env.max_steps or 0):
         seen = environments.timestep.observation
         subgoal, _ = maze.get_oracle_subgoal(maze.get_xy(), maze.cur_goal_xy)
