@@ -353,7 +353,7 @@ class Environment:
         if self.host is not None and step is not self.host.step:
             raise UserError(
                 f"'{self.name}' runs on the host, where a compiled wrapper has no effect; use "
-                "envs.adapters.gymnasium.wrap."
+                "envs.adapters.wrapping.wrap."
             )
         checked = _CheckedStep(step, self.action_space, f"The action of '{self.name}'")
         object.__setattr__(self, "step", checked)

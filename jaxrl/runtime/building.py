@@ -14,7 +14,7 @@ from jaxrl import envs
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import REPLICATED, Algorithm, Environment
-from jaxrl.envs.adapters import gymnasium
+from jaxrl.envs.adapters import wrapping
 from jaxrl.envs.wrappers import registry
 from jaxrl.evaluation.evaluate import check_same_spaces
 from jaxrl.runtime.configuration import Experiment
@@ -55,7 +55,7 @@ def build(config: Experiment) -> tuple[Environment, Algorithm]:
 def _wrap(config: Experiment, env: Environment) -> Environment:
     """Return `env` in the wrappers of `config`."""
     if env.host and config.wrappers:
-        return gymnasium.wrap(env, config.wrappers)
+        return wrapping.wrap(env, config.wrappers)
     return registry.wrap(env, config.wrappers)
 
 

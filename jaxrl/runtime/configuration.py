@@ -43,7 +43,7 @@ def transient(default: Any) -> Any:
     return dataclasses.field(default=default, metadata={"saved": False})
 
 
-EnvSetting = bool | int | float | tuple[float, ...] | str
+EnvSetting = bool | int | float | tuple[int | float, ...] | str
 Wrapper = str | dict[str, dict[str, EnvSetting]]
 
 

@@ -15,7 +15,7 @@ from jaxrl.core.errors import UserError
 from jaxrl.envs.policies import random_policy
 from jaxrl.evaluation.evaluate import evaluate
 from jaxrl.runtime import building, configuration, log
-from jaxrl.suites import bsuite, page, repeats
+from jaxrl.suites import bsuite, page
 from jaxrl.suites import suite as suites
 from jaxrl.suites.suite import SUITES
 
@@ -385,31 +385,6 @@ def test_scores_are_shares_of_solved_settings(suite, tmp_path):
     ]  # fmt: skip
     with pytest.raises(UserError, match="score of the environment 'bandit'"):
         change_suite(tmp_path, ("high: 1, random: 0.1}", "high: 1, score: memory}"))
-
-
-def test_actions_are_repeated_until_an_episode_ends():
-    gym = pytest.importorskip("gymnasium")
-    plain, twice = gym.make("CartPole-v1"), repeats._repeat_class()(gym.make("CartPole-v1"), 2)
-    assert (plain.spec.max_episode_steps, twice.spec.max_episode_steps) == (500, 250)
-    plain.reset(seed=1), twice.reset(seed=1)
-    lengths, terminated = [], False
-    while not terminated:
-        _, reward, terminated, _, _ = twice.step(0)
-        lengths.append(reward)
-    number = 0
-    terminated = False
-    while not terminated:
-        _, _, terminated, _, _ = plain.step(0)
-        number += 1
-    assert sum(lengths) == number and set(lengths[:-1]) == {2.0}
-
-
-def test_a_task_of_dm_control_with_repeated_actions():
-    pytest.importorskip("dm_control.suite")
-    env = envs.make("jaxrl.suites.repeats:dm_control", task="reacher-easy")
-    assert env.max_steps == 500 and env.host
-    with pytest.raises(UserError, match="reacher-easy"):
-        envs.make("jaxrl.suites.repeats:dm_control", task="reacher-eazy")
 
 
 def test_a_suite_that_says_too_little_or_too_much(suite, tmp_path):

@@ -18,8 +18,10 @@ from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Policy
 from jaxrl.envs.adapters import gymnasium as adapter
+from jaxrl.envs.adapters import wrapping
 from jaxrl.envs.wrappers.time_limit import time_limit
 from jaxrl.runtime import host
+from jaxrl.runtime.configuration import experiment
 from jaxrl.runtime.players import Players, play
 from jaxrl.sources import played_by, rollouts
 from jaxrl.sources.handed import Play
@@ -179,7 +181,7 @@ def test_members_have_environments_of_their_own():
 
 
 def test_frames_are_stacked_as_in_a_compiled_environment():
-    env = adapter.wrap(adapter.describe(Walk, "walk"), [{"frame_stack": {"frames": 3}}])
+    env = wrapping.wrap(adapter.describe(Walk, "walk"), [{"frame_stack": {"frames": 3}}])
     assert env.observation_space.shape == (6,)
     environments, _ = start(env, 1, 1)
     for _ in range(2):
@@ -188,10 +190,12 @@ def test_frames_are_stacked_as_in_a_compiled_environment():
     np.testing.assert_array_equal(last[1::2], [0, 1, 2])
     image = gymnasium.spaces.Box(0, 255, (4, 5, 3), np.uint8)
     make = lambda render_mode=None: Pictures(image)
-    env = adapter.wrap(adapter.describe(make, "pictures"), ["frame_stack"])
+    env = wrapping.wrap(adapter.describe(make, "pictures"), ["frame_stack"])
     assert env.observation_space.shape == (4, 5, 12)
+    config = experiment({"wrappers": [{"gymnasium/ReshapeObservation": {"shape": [4, 15]}}]})
+    assert wrapping.wrap(adapter.describe(make, "pictures"), config.wrappers)
     with pytest.raises(UserError, match="Unknown wrapper on the host 'gymnasium/ResizeObservatio'"):
-        adapter.wrap(env, ["gymnasium/ResizeObservatio"])
+        wrapping.wrap(env, ["gymnasium/ResizeObservatio"])
 
 
 class Pictures(gymnasium.Env):
@@ -209,7 +213,7 @@ class Pictures(gymnasium.Env):
 
 def test_limits_of_gymnasium_are_wrappers_too():
     env = envs.make("gymnasium/CartPole-v1")
-    env = adapter.wrap(env, [{"gymnasium/TimeLimit": {"max_episode_steps": 7}}])
+    env = wrapping.wrap(env, [{"gymnasium/TimeLimit": {"max_episode_steps": 7}}])
     played = host.evaluate(env, policy(), random.key(0), 3, max_steps=50)
     assert played.lengths.max() <= 7 and played.finished.all()
 
@@ -220,3 +224,30 @@ def test_what_has_no_effect_on_the_host_is_refused():
         time_limit(env, 5)
     with pytest.raises(UserError, match="played on the host, by the agent that learns from it"):
         played_by(rollouts(env, 2, 3), policy())
+
+
+def test_repeated_actions_sum_their_rewards():
+    env = envs.make("gymnasium/CartPole-v1", max_episode_steps=9)
+    env = wrapping.wrap(env, [{"action_repeat": {"repeats": 2}}])
+    assert env.max_steps == 5
+    played = host.evaluate(env, policy(), random.key(0), 3)
+    assert played.finished.all() and (played.lengths == -(-played.returns // 2)).all()
+    with pytest.raises(UserError, match="must be a positive integer, got 0"):
+        wrapping.wrap(env, [{"action_repeat": {"repeats": 0}}])
+
+
+def test_actions_are_repeated_until_an_episode_ends():
+    plain, other = gymnasium.make("CartPole-v1"), gymnasium.make("CartPole-v1")
+    twice = wrapping.action_repeat(other, 2)
+    assert (plain.spec.max_episode_steps, twice.spec.max_episode_steps) == (500, 250)
+    plain.reset(seed=1), twice.reset(seed=1)
+    lengths, terminated = [], False
+    while not terminated:
+        _, reward, terminated, _, _ = twice.step(0)
+        lengths.append(reward)
+    number = 0
+    terminated = False
+    while not terminated:
+        _, _, terminated, _, _ = plain.step(0)
+        number += 1
+    assert sum(lengths) == number and set(lengths[:-1]) == {2.0}

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +20,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.core.errors import UserError, unknown
+from jaxrl.core.errors import UserError
 from jaxrl.core.spaces import Discrete, MultiDiscrete, Space, example
 from jaxrl.core.types import Environment, Tree
 from jaxrl.envs import timesteps
 from jaxrl.envs.adapters import check_name, construct, package
 from jaxrl.envs.adapters.conversions import box
 from jaxrl.envs.adapters.copies import Host, Vector, autoreset_mode, vectorize
-from jaxrl.envs.wrappers.registry import split_name
 
 PREFIX = "gymnasium/"
 
@@ -103,51 +102,6 @@ def description(
     return Environment(
         name, reset, step, (), seen, space(action_space), max_steps=max_steps, host=host
     )
-
-
-def wrap(env: Environment, named: Sequence[Any]) -> Environment:
-    """Wrap an environment on the host in wrappers by name, the first of them innermost.
-
-    named: as in `wrappers.registry.wrap`: `frame_stack`, or those of Gymnasium by names such as
-        {"gymnasium/ResizeObservation": {"shape": [84, 84]}}.
-
-    Raises `UserError` for other names, and for an environment that cannot be wrapped.
-    """
-    for entry in named:
-        name, given = split_name(entry)
-        if env.host.one is None:
-            raise UserError(f"'{env.name}' is made in copies only, so it cannot be wrapped.")
-        make = functools.partial(_make_wrapped, _wrapper(name), dict(given), env.host.one)
-        env = describe(make, env.name, env.host.metrics)
-    return env
-
-
-def _make_wrapped(
-    wrapper: Callable[..., Any], given: dict[str, Any], make: Any, **settings: Any
-) -> Any:
-    return wrapper(make(**settings), **given)
-
-
-def _wrapper(name: str) -> Callable[..., Any]:
-    if name == "frame_stack":
-        return _frame_stack
-    known = {PREFIX + x: x for x in package("gymnasium.wrappers").__all__}
-    if name not in known:
-        raise unknown("wrapper on the host", name, ["frame_stack", *sorted(known)])
-    return getattr(package("gymnasium.wrappers"), known[name])
-
-
-def _frame_stack(theirs: Any, frames: int = 4) -> Any:
-    """Stack the last observations along their last axis, as `wrappers.frame_stack` does."""
-    gym = package("gymnasium")
-    if type(theirs.observation_space).__name__ != "Box":
-        raise UserError(f"frame_stack needs a single array, not {theirs.observation_space}.")
-    stacked = gym.wrappers.FrameStackObservation(theirs, frames, padding_type="reset")
-    join = lambda x: np.concatenate(x, axis=-1) if x.ndim > 1 else x
-    box = stacked.observation_space
-    low, high = join(box.low), join(box.high)
-    joined = gym.spaces.Box(low, high, low.shape, box.dtype)
-    return gym.wrappers.TransformObservation(stacked, join, joined)
 
 
 def _make_checked(make: Callable[..., Any], **settings: Any) -> Any:
