@@ -25,6 +25,7 @@ from typing import Any
 
 import yaml
 
+import jaxrl
 from jaxrl.commands import command_line
 from jaxrl.core.errors import UserError
 from jaxrl.runtime.configuration import Experiment
@@ -167,8 +168,9 @@ def device() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    names = ("jax", "jaxlib", "flax", "optax", "numpy", "jaxrl")
-    return {name: metadata.version(name) for name in names} | {"python": platform.python_version()}
+    names = ("jax", "jaxlib", "flax", "optax", "numpy")
+    own = {"jaxrl": jaxrl.__version__, "python": platform.python_version()}
+    return {name: metadata.version(name) for name in names} | own
 
 
 def commit() -> str:

@@ -339,16 +339,19 @@ def speed() -> str:
         "how, and what the variants are, says [the page on measuring](measuring.md).",
     ]
     for path, record in sorted(timed.items(), key=lambda x: x[1]["date"], reverse=True):
-        at = record["records"][0]["result"]["versions"]
+        result = record["records"][0]["result"]
+        at = result["versions"]
+        machine = f"{at['cpus']} cores of {at['cpu']} ({at['platform']})" if "cpu" in at else (
+            result["device"]
+        )  # fmt: skip
         name = path.relative_to(ROOT).as_posix()
         rows = ["| what | side by side | seeds | variant | steps/s |", "|---|---|---|---|---|"]
         for key, values in rates(record).items():
             rows.append(f"| {' | '.join(map(str, key))} | {spread(values)} |")
         sections += [
             f"## {path.stem}, {record['date'][:10]}",
-            f"{record['benchmark']}: commit `{record['commit'][:12]}`, jax {at['jax']}, Python "
-            f"{at['python']}, {at['cpus']} cores of {at['cpu']} ({at['platform']}). All of it: "
-            f"[{name}](../../{name}).",
+            f"{record['benchmark']}: commit `{record['commit'][:12]}`, jax {at['jax']}, {machine}. "
+            f"All of it: [{name}](../../{name}).",
             "\n".join(rows),
         ]
     return "\n\n".join(sections)
@@ -361,7 +364,8 @@ def rates(record: Mapping[str, Any]) -> dict[tuple, list[float]]:
         result = x["result"]
         rate = result.get("median_steps_per_s", result.get("steps_per_s"))
         if isinstance(rate, float):
-            algorithm = record["algorithms"][x["algorithm"]] if "algorithm" in x else {}
+            known = record.get("algorithms") or record.get("configs") or {}
+            algorithm = known[x["algorithm"]] if "algorithm" in x else {}
             what = x.get("algorithm", x.get("pair", x.get("task")))
             size = algorithm.get("num_envs", x.get("envs", x.get("copies")))
             key = what, f"{size:,}", x.get("seeds", 1), x["variant"]

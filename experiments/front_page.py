@@ -1,16 +1,16 @@
-"""Draw docs/overview.png, the README's picture: some environments, and learning curves of PPO.
+"""Write what the README shows from the records of suites: its picture and its table of results.
 
     python experiments/front_page.py
 
-It takes a few minutes. The runs, eight seeds each, stay in runs/front_page and are not trained
-again.
+The picture, docs/overview.png, has frames of some environments and the learning curves of the
+records. The table lies in the README between two comments.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -21,23 +21,60 @@ from jaxrl.commands import command_line
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.evaluation.statistics import column_intervals
-from jaxrl.runtime import training
+from jaxrl.suites import page
+from jaxrl.suites.suite import Published, Suite, read
 
-PICTURE = gallery.ROOT / "docs" / "overview.png"
-RUNS = Path("runs") / "front_page"
+README, PICTURE = gallery.ROOT / "README.md", gallery.ROOT / "docs" / "overview.png"
+RECORDS = gallery.ROOT / "docs" / "suites"
+BEGIN, END = "<!-- results: experiments/front_page.py -->", "<!-- end of results -->"
 
 # Frames, each with its place (0 to 1) in an episode of the expert, or else of random actions.
 FRAMES = (
     {"acrobot": 0.97, "cartpole": 0.5, "mountain_car": 0.75, "cheetah": 0.3, "hopper": 0.5}
-    | {"reacher": 0.1, "push": 0.6, "point_maze_large": 0.5},
-    {"key_corridor": 0.4, "hazards": 0.2, "goal_maze": 0.6, "one_way_doors": 0.3, "taxi": 0.4}
-    | {"random_mdp": 0.5, "minatar_space_invaders": 0.02, "minatar_breakout": 0.1},
+    | {"key_corridor": 0.4, "minatar_space_invaders": 0.02, "minatar_breakout": 0.1},
 )
-# The return that counts as solved.
-SOLVED = {"cartpole": 475, "pendulum": -250, "acrobot": -100, "mountain_car_continuous": 90}
+
+
+class Panel(NamedTuple):
+    """An environment of a suite, whose curves are drawn."""
+
+    suite: str
+    environment: str
+    title: str
+
+
+PANELS = (
+    Panel("gymnasium_classic", "acrobot", "Acrobot-v1"),
+    Panel("gymnasium_classic", "pendulum", "Pendulum-v1"),
+    Panel("minatar", "asterix", "MinAtar Asterix"),
+    Panel("minatar", "space_invaders", "MinAtar Space Invaders"),
+)
+
+
+class Row(NamedTuple):
+    """A result of the table: an algorithm in an environment of a suite."""
+
+    suite: str
+    environment: str
+    title: str
+    algorithm: str
+
+
+ROWS = (
+    Row("gymnasium_classic", "cartpole", "CartPole-v1", "PPO"),
+    Row("gymnasium_classic", "acrobot", "Acrobot-v1", "PPO"),
+    Row("gymnasium_classic", "mountain_car", "MountainCar-v0", "PPO"),
+    Row("gymnasium_classic", "pendulum", "Pendulum-v1", "SAC"),
+    Row("gymnasium_classic", "mountain_car_continuous", "MountainCarContinuous-v0", "PPO"),
+    Row("minatar", "asterix", "MinAtar Asterix", "PPO"),
+    Row("minatar", "breakout", "MinAtar Breakout", "PPO"),
+    Row("minatar", "freeway", "MinAtar Freeway", "PPO"),
+    Row("minatar", "space_invaders", "MinAtar Space Invaders", "PPO"),
+)
 
 WIDTH, GAP = 1800, 8  # pixels
-COLOR, INK, FAINT = "#0072B2", "#222222", "#888888"
+INK, FAINT = "#222222", "#888888"
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999", "#000000")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -46,27 +83,72 @@ def main(argv: Sequence[str]) -> int:
             print(__doc__)
             return 0
         raise UserError(f"front_page.py has no options, got {' '.join(argv)}.")
-    draw([row_of_frames(row) for row in FRAMES], {name: curves(run(name)) for name in SOLVED})
-    print(PICTURE)
+    panels = {panel.title: curves(panel.suite, panel.environment) for panel in PANELS}
+    draw([row_of_frames(row) for row in FRAMES], panels)
+    text = README.read_text()
+    start, end = text.index(BEGIN) + len(BEGIN), text.index(END)
+    README.write_text(f"{text[:start]}\n{table()}\n{text[end:]}")
+    print(f"{PICTURE}\n{README}")
     return 0
 
 
-def run(name: str) -> Path:
-    """Return the folder of the run of `configs/ppo/NAME.yaml`, training it if needed."""
-    folder = RUNS / name
-    if not folder.exists():
-        options = f"--seeds 8 --evaluate-every 20000 --evaluate-episodes 64 --out {RUNS}"
-        argv = [f"ppo/{name}", *options.split(), "--name", name]
-        training.train(command_line.experiment(argv, ""))
-    return folder
+def records(suite: str) -> dict[tuple[str, str], page.Record]:
+    """Return the records of a suite: (algorithm, environment) -> record."""
+    found = json.loads((RECORDS / f"{suite}.json").read_text())
+    return {(x["algorithm"], x["environment"]): x for x in found}
 
 
-def curves(folder: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Return the steps [K] of a run's evaluations, and the greedy policies' returns [seeds, K]."""
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    rows = [row for row in rows if row["kind"] == "evaluation"]
-    steps = np.array([row["steps"] for row in rows])
-    return steps, np.array([row["metrics"]["return"] for row in rows], float).T
+def curves(suite: str, environment: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Return what was recorded in an environment.
+
+    Returns algorithm -> environment steps [K], and the greedy policies' returns [seeds, K].
+    """
+    return {
+        algorithm: (np.asarray(found["steps"]), page.curve(found))
+        for (algorithm, where), found in records(suite).items()
+        if where == environment
+    }
+
+
+def table() -> str:
+    """Return the README's table of results beside published figures."""
+    lines = [
+        "| environment | algorithm, steps | jaxrl | published |",
+        "| --- | --- | ---: | ---: |",
+    ]
+    for row in ROWS:
+        suite, found = read(row.suite), records(row.suite)[row.algorithm, row.environment]
+        steps, values = found["steps"][-1], page.finals(found)
+        cells = [
+            row.title,
+            f"{row.algorithm}, {_thousands(steps)}",
+            f"{page.estimate(values, '')}, {len(values)} seeds",
+            _published_figure(suite, row, steps),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _published_figure(suite: Suite, row: Row, steps: int) -> str:
+    """Return the published figure of the same algorithm whose number of steps is the nearest."""
+
+    def budget(one: Published) -> int:
+        return one.steps[row.environment] if isinstance(one.steps, dict) else one.steps
+
+    same = [
+        one
+        for one in suite.published
+        if one.algorithm == row.algorithm and row.environment in one.returns
+    ]
+    if not same:
+        return ""
+    one = min(same, key=lambda one: abs(budget(one) - steps))
+    figure = page.published_cell(one, row.environment)
+    return f"{figure} ({one.who}, {_thousands(budget(one))})"
+
+
+def _thousands(steps: int) -> str:
+    return f"{steps / 1e6:.3g}M" if steps >= 1e6 else f"{steps / 1e3:.0f}k"
 
 
 def frame(name: str, part: float) -> np.ndarray:
@@ -92,14 +174,19 @@ def row_of_frames(row: Mapping[str, float]) -> np.ndarray:
     return out
 
 
-def draw(rows: Sequence[np.ndarray], learned: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> None:
-    """Draw rows of frames, uint8 [H, WIDTH, 3], above a learning curve of each task."""
+def draw(
+    rows: Sequence[np.ndarray],
+    panels: Mapping[str, Mapping[str, tuple[np.ndarray, np.ndarray]]],
+) -> None:
+    """Draw rows of frames, uint8 [H, WIDTH, 3], above panels of learning curves.
+
+    panels: title -> algorithm -> steps [K], returns [seeds, K]. Algorithms have one color in all.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    dpi, curve = 200, 380
-    top = sum(len(row) + GAP for row in rows)
-    height = top + curve + 60
+    dpi, curve = 200, 430
+    height = sum(len(row) + GAP for row in rows) + curve
     figure = Figure(figsize=(WIDTH / dpi, height / dpi), dpi=dpi)
     FigureCanvasAgg(figure)
     offset = height
@@ -107,21 +194,26 @@ def draw(rows: Sequence[np.ndarray], learned: Mapping[str, tuple[np.ndarray, np.
         offset -= len(row)
         figure.figimage(row, xo=0, yo=offset)
         offset -= GAP
+    names = list(dict.fromkeys(name for panel in panels.values() for name in panel))
+    color = {name: COLORS[i % len(COLORS)] for i, name in enumerate(names)}
+    lines = {}
     left, wide, between = 0.042, 0.195, 0.056
-    for i, (name, (steps, returns)) in enumerate(learned.items()):
-        box = (left + i * (wide + between), 95 / height, wide, (curve - 85) / height)
+    for i, (title, panel) in enumerate(panels.items()):
+        box = (left + i * (wide + between), 120 / height, wide, (curve - 170) / height)
         axes = figure.add_axes(box)
-        axes.plot(steps / 1000, returns.T, color=COLOR, alpha=0.35, linewidth=0.6)
-        mean, low, high = column_intervals(returns)
-        axes.fill_between(steps / 1000, low, high, color=COLOR, alpha=0.18, linewidth=0)
-        axes.plot(steps / 1000, mean, color=COLOR, linewidth=1.6)
-        axes.axhline(SOLVED[name], color=FAINT, linewidth=0.7, linestyle=(0, (4, 3)))
-        axes.set_title(name, fontsize=7.5, color=INK, loc="left", pad=4)
-        axes.set_xlabel("thousand environment steps", fontsize=6, color=INK, labelpad=2)
-        axes.tick_params(labelsize=6, color=FAINT, labelcolor=INK, length=2, pad=2)
+        for name, (steps, returns) in panel.items():
+            mean, low, high = column_intervals(returns)
+            axes.fill_between(steps, low, high, color=color[name], alpha=0.18, linewidth=0)
+            (lines[name],) = axes.plot(steps, mean, color=color[name], linewidth=1.4)
+        axes.set_title(title, fontsize=7.5, color=INK, loc="left", pad=4)
+        axes.set_xscale("log")
+        axes.set_xlabel("environment steps", fontsize=6, color=INK, labelpad=2)
+        axes.tick_params(which="both", labelsize=6, color=FAINT, labelcolor=INK, length=2, pad=2)
         axes.spines[["top", "right"]].set_visible(False)
         axes.spines[["left", "bottom"]].set_color(FAINT)
-        axes.set_xlim(0, steps[-1] / 1000)
+    figure.legend(
+        lines.values(), lines, loc="lower center", ncols=len(lines), fontsize=6.5, frameon=False
+    )
     PICTURE.parent.mkdir(exist_ok=True)
     figure.savefig(PICTURE)
 

@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT))  # so that tests can import tests.*
 FLAGS = (
     "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
     "--xla_cpu_use_fusion_emitters=false "  # MLIR for each kernel: half of a compilation
-    "--xla_force_host_platform_device_count=4"  # costs nothing where one device is used
+    "--xla_force_host_platform_device_count=8"  # costs nothing where one device is used
 )
 if platform.machine() in ("x86_64", "AMD64"):
     # At level 0 and without the emitters, XLA of jax 0.10.2 computes NaN for some exponentials with

@@ -73,14 +73,15 @@ def test_paths_in_the_text_exist(page):
 
 def test_the_readme_counts_what_there_is():
     rows = document_losses.index([losses]).count("\n| `")
-    expected = {
-        "algorithms": str(len(registry.built_in())),
-        "environments of its own": f"**{len(envs.names())}**",
-        "losses to import": f"**{rows}**",
-    }
-    for row, count in expected.items():
-        cell = re.search(rf"^\| {row} \| (\S*?),? ?(?:\w[\w ]*)?\|", README, re.MULTILINE)
-        assert cell and cell[1] == count, row
+    algorithms, environments = len(registry.built_in()), len(envs.names())
+    assert f"{algorithms} algorithms, {environments} environments and" in README
+    assert f"{rows} losses." in README
+    others = (ROOT / "docs" / "speed.md").read_text()
+    assert (
+        f"| algorithms | {algorithms}, " in others
+        and f"| losses to import | **{rows}** |" in others
+    )
+    assert f"| environments of its own | **{environments}**, and adapters |" in others
     claims = len([p for p in ROOT.glob("experiments/claims/*/*.py") if p.name[0] != "_"])
     assert f"{claims} claims of papers" in README
 
@@ -140,9 +141,10 @@ def test_a_listing_tells_by_which_name_a_function_is_called():
     assert '    """Half the squared distance to a target."""' in text  # the first paragraph alone
 
 
-def test_every_algorithm_is_in_the_readme():
-    row = re.search(r"^\| algorithms \| (`ppo`.*)\|$", README, re.MULTILINE)
-    assert row and set(registry.built_in()) <= set(re.findall(r"`(\w+)`", row[1]))
+def test_the_readme_is_short():
+    text = re.sub(r"```.*?```", "", README, flags=re.DOTALL)
+    text = re.sub(r"^ {4}.*$", "", text, flags=re.MULTILINE)  # commands
+    assert len([word for word in text.split() if re.search(r"\w", word)]) <= 700
 
 
 def test_the_speed_in_the_readme_is_what_was_recorded():
@@ -245,6 +247,10 @@ def test_command_lines_are_understood(page, command, project, strangers, monkeyp
     monkeypatch.setattr("jaxrl.runtime.training.train", lambda config: done.append(config))
     monkeypatch.setattr("jaxrl.sweeps.sweep", lambda *sweep: done.append(sweep))
     monkeypatch.setattr("jaxrl.commands.evaluate.evaluate", lambda *options: done.append(options))
+    monkeypatch.setattr(
+        "jaxrl.commands.evaluate.evaluate_policy", lambda *options: done.append(options)
+    )
+    monkeypatch.setattr("jaxrl.commands.export.export", lambda *options: done.append(options))
     monkeypatch.setattr("experiments.gallery.draw", lambda names, _: done.append(names))
     monkeypatch.setattr(gallery, "PAGE", project / "environments.md")
     if program == "jaxrl":

@@ -17,15 +17,17 @@ import processes
 
 @dataclasses.dataclass(frozen=True)
 class Peer:
-    """A library at one version, under the name that it is imported and distributed by."""
+    """A library at one version, under the name that it is imported and, unless `distribution` is
+    given, distributed by."""
 
     name: str
     version: str
     also: tuple[str, ...] = ()  # what else its environment must hold
+    distribution: str = ""
 
     @property
     def requirements(self) -> tuple[str, ...]:
-        return (f"{self.name}=={self.version}", *self.also)
+        return (f"{self.distribution or self.name}=={self.version}", *self.also)
 
     @property
     def folder(self) -> Path:
@@ -33,6 +35,7 @@ class Peer:
 
 
 SB3 = Peer("stable_baselines3", "2.9.2")
+SBX = Peer("sbx", "0.28.0", (*SB3.requirements, "gymnasium[mujoco]"), "sbx-rl")
 GYMNAX = Peer("gymnax", "1.0.1")
 NAVIX = Peer("navix", "0.7.4")
 # gymnax 1.0 returns six values from `step`, and rejax 0.1.3 unpacks five.
@@ -83,9 +86,9 @@ def interpreter(folder: Path) -> Path:
 
 def check(peer: Peer, python: str) -> str:
     """Return why `python` does not import the peer; empty if it does."""
-    name, version = peer.name, peer.version
+    name, version = peer.distribution or peer.name, peer.version
     code = (
-        f"import {name}; from importlib.metadata import version as v; "
+        f"import {peer.name}; from importlib.metadata import version as v; "
         f"assert v('{name}') == '{version}', '{name} ' + v('{name}') + ' is not {version}'"
     )
     return attempt([python, "-c", code])

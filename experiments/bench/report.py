@@ -153,6 +153,25 @@ def speed(records: Sequence[Record]) -> str:
     return table(header, rows)
 
 
+def host(records: Sequence[Record]) -> str:
+    """Return the steps per second of each side in environments on the host, and ours divided by
+    those of the others."""
+    sides = list(dict.fromkeys(record["variant"] for record in records))
+    others = [side for side in sides if not side.startswith(OURS)]
+    rows = []
+    for name in dict.fromkeys(record["algorithm"] for record in records):
+        rates = {
+            side: values(records, "steps_per_s", algorithm=name, variant=side) for side in sides
+        }
+        for side in sides:
+            cells = [name, side, spread(list(rates[side].values()))]
+            for other in others:
+                found = ratios(rates[side], rates[other]) if side not in others else []
+                cells.append(ratio(found))
+            rows.append(cells)
+    return table(["algorithm", "side", "steps/s", *(f"times {other}" for other in others)], rows)
+
+
 def sweep(records: Sequence[Record]) -> str:
     header = ["seeds", "", "s per seed", "env-steps/s", "trace + compile s", "peak memory MiB", ""]
     rows = []

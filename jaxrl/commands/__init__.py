@@ -15,8 +15,9 @@ COMMANDS = {
     "evaluate": "play episodes with a trained policy: jaxrl evaluate runs/ppo-cartpole-0001",
     "sweep": "train a grid of settings: jaxrl sweep ppo/cartpole --vary learning-rate=1e-4,1e-3",
     "suite": "train the algorithms of a suite in its environments: jaxrl suite minatar --plan",
+    "export": "write a policy that acts without jaxrl: jaxrl export runs/ppo-cartpole-0001",
     "report": "compare runs on one HTML page: jaxrl report runs/*",
-    "list": "list envs, algorithms, configs, losses, suites, claims or papers: jaxrl list envs",
+    "list": "list envs, algorithms, configs, losses, suites, pretrained, ...: jaxrl list envs",
     "show": "describe an environment, algorithm, loss, ... in full: jaxrl show cartpole",
     "check": "check that an environment keeps the rules: jaxrl check my_package.environments:maze",
 }

@@ -306,6 +306,8 @@ def _option_value(name: str, words: list[str], kind: Any) -> Any:
     if origin is dict:
         if len(words) % 2 == 0 and not any("=" in word for word in words):  # such as: force 20
             return dict(zip(words[::2], words[1::2], strict=True))
+        if typing.get_args(kind)[1] is int:  # such as: seeds=2,batch=4
+            words = [part for word in words for part in word.split(",")]
         pairs = [word.partition("=") for word in words]
         if not all(equals for _, equals, _ in pairs):
             raise UserError(f"{flag} needs pairs such as force=20, got '{' '.join(words)}'.")

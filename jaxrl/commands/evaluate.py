@@ -1,4 +1,5 @@
-"""Evaluate a trained run, or each run of a sweep: `jaxrl evaluate runs/ppo-cartpole-0001`."""
+"""Evaluate a trained run, each run of a sweep, or an exported policy:
+`jaxrl evaluate runs/ppo-cartpole-0001`, `jaxrl evaluate pretrained/ppo-cartpole`."""
 
 from __future__ import annotations
 
@@ -42,27 +43,35 @@ class Options:
     seed: int = 0
     """Seed of the evaluation episodes."""
     member: int = 0
-    """Member of the run (the first is 0) whose policy is rendered."""
-    render: str = "gif"
-    """Picture of one greedy episode: gif, png (its last frame) or none."""
+    """Member of the run (the first is 0) whose policy the video shows."""
+    video: str = "gif"
+    """Video of one greedy episode: gif, mp4, png (its last frame) or none."""
     out: str = ""
-    """Folder to write the results to; empty for the run's own folder."""
+    """Folder to write the results to; empty for the run's own folder. The results of an exported
+    policy are written only with it."""
     trust: bool = False
     """Import code outside of jaxrl that the run names; importing it runs it."""
 
 
 def main(argv: Sequence[str]) -> int:
-    usage = "jaxrl evaluate RUN [options]"
+    usage = "jaxrl evaluate RUN|FILE|pretrained/NAME [options]"
     (folder,), config = command_line.positionals_and_options(
         argv, Options, usage, command_line.is_folder
     )
-    if config.render not in ("gif", "png", "none"):
-        raise unknown("value of --render", config.render, ("gif", "png", "none"))
+    from jaxrl.evaluation import render
+    from jaxrl.reporting.runs import run_folders
+    from jaxrl.runtime.policy_files import is_policy
+
+    kinds = (*render.VIDEOS, "png", "none")
+    if config.video not in kinds:
+        raise unknown("value of --video", config.video, kinds)
+    render.check_video_format(config.video)
     for name, smallest in {"episodes": 1, "seed": 0, "member": 0}.items():
         if getattr(config, name) < smallest:
             raise UserError(f"{name} is {getattr(config, name)}; it must be at least {smallest}.")
-    from jaxrl.reporting.runs import run_folders
-
+    if is_policy(folder):
+        evaluate_policy(folder, config)
+        return 0
     runs = run_folders(Path(folder))
     for run in runs:
         if len(runs) > 1:
@@ -90,8 +99,6 @@ def _write_episodes(path: Path, members: Members, measured: Measured) -> None:
 def evaluate(folder: Path, config: Options) -> None:
     """Evaluate the run in `folder`, print the results and write them to its folder."""
     from jaxrl.core import random
-    from jaxrl.evaluation import render
-    from jaxrl.runtime import host
     from jaxrl.runtime.building import configure_jax, other_environment
     from jaxrl.runtime.continuing import load_all
 
@@ -103,12 +110,7 @@ def evaluate(folder: Path, config: Options) -> None:
     configure_jax(trained.config)
     env = other_environment(trained.config, trained.env, config.env, config.env_params)
     out = Path(config.out) if config.out else folder
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"'{out}' cannot be written: {error.strerror}.") from error
-    if not os.access(out, os.W_OK):
-        raise UserError(f"'{out}' cannot be written.")
+    _check_writable(out)
     key = random.key(config.seed, trained.config.generator)
     measured, names = _play(env, policies, key, config)
     own = _own_measurements(members, key) if env is trained.env else {}
@@ -130,23 +132,78 @@ def evaluate(folder: Path, config: Options) -> None:
     over = f"{seeds} seeds" if seeds > 1 else f"{config.episodes} episodes"
     print(f"{config.episodes} episodes for each seed; intervals over {over}.")
     print(f"Written to {out / 'evaluation.json'}; each episode: {out / 'evaluation_episodes.csv'}")
-    if config.render != "none" and (env.render or env.host):
-        record = host.record if env.host else render.record
-        try:
-            episode = record(env, policies[config.member], key, max_steps=config.max_steps)
-        except host.EnvironmentFailed as failed:  # it draws no pictures, and the rest is written
-            print(f"No picture of an episode: {failed}")
-            return
-        path = out / f"episode.{config.render}"
-        if config.render == "gif":
-            render.write_gif(episode.frames, path, episode.fps)
-        else:
-            render.write_png(episode.frames[-1], path)
-        print(f"One greedy episode: {path}")
+    _record(env, policies[config.member], key, out, config)
+
+
+def evaluate_policy(name: str, config: Options) -> None:
+    """Evaluate an exported policy and print the results; write them only with `--out`."""
+    from jaxrl.core import random
+    from jaxrl.runtime import policy_files
+    from jaxrl.runtime.building import configure_jax, other_environment
+    from jaxrl.runtime.members import seed_members
+
+    if config.member:
+        raise UserError(f"member is {config.member}; an exported policy has one member, 0.")
+    typed = configuration.foreign_code({"env": config.env, "env_params": config.env_params})
+    stored = policy_files.load(name, config.trust or typed)
+    configure_jax(stored.config)
+    env = other_environment(stored.config, stored.env, config.env, config.env_params)
+    if config.out:
+        _check_writable(Path(config.out))
+    key = random.key(config.seed, stored.config.generator)
+    modes = MODES[:1] if stored.is_greedy else MODES
+    measured, names = _play(env, [stored.policy], key, config, modes)
+    results = _summary(measured)
+    _print_results(results, names)
+    print(f"Intervals over {config.episodes} episodes.")
+    if not config.out:
+        print("Nothing is written; --out FOLDER keeps the episodes and a video.")
+        return
+    out = Path(config.out)
+    summary = {"env": env.name, "policy": name, "episodes": config.episodes, **results}
+    (out / "evaluation.json").write_text(json.dumps(summary, indent=2))
+    _write_episodes(out / "evaluation_episodes.csv", seed_members(stored.config), measured)
+    print(f"Written to {out / 'evaluation.json'}; each episode: {out / 'evaluation_episodes.csv'}")
+    _record(env, stored.policy, key, out, config)
+
+
+def _check_writable(out: Path) -> None:
+    """Make the folder `out`. Raises `UserError` unless files can be written to it."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"'{out}' cannot be written: {error.strerror}.") from error
+    if not os.access(out, os.W_OK):
+        raise UserError(f"'{out}' cannot be written.")
+
+
+def _record(env: Environment, policy: Policy, key: Key, out: Path, config: Options) -> None:
+    """Write the video of a greedy episode to `out`, if one is asked for and can be made."""
+    from jaxrl.evaluation import render
+    from jaxrl.runtime import host
+
+    if config.video == "none" or not (env.render or env.host):
+        return
+    record = host.record if env.host else render.record
+    try:
+        episode = record(env, policy, key, max_steps=config.max_steps)
+    except (host.EnvironmentFailed, UserError) as failed:  # the rest is written
+        print(f"No video of an episode: {failed}")
+        return
+    path = out / f"episode.{config.video}"
+    if config.video == "png":
+        render.write_png(episode.frames[-1], path)
+    else:
+        render.write_video(episode, path)
+    print(f"One greedy episode: {path}")
 
 
 def _play(
-    env: Environment, policies: Sequence[Policy], key: Key, config: Options
+    env: Environment,
+    policies: Sequence[Policy],
+    key: Key,
+    config: Options,
+    modes: Sequence[str] = MODES,
 ) -> tuple[Measured, dict[str, str]]:
     """Return the metrics of the episodes of all policies, and the label of each return among them.
 
@@ -164,10 +221,10 @@ def _play(
     play = host.evaluate if env.host else play_on_device
     measured: Measured = {}
     labels: dict[str, str] = {}
-    display, total = Display(), len(MODES) * len(policies) * config.episodes
+    display, total = Display(), len(modes) * len(policies) * config.episodes
     display.say(f"Evaluating in {env.name}: {total} episodes; the first ones wait for compilation.")
     with display.progress(0, total, 1, "episodes"):
-        for number, mode in enumerate(MODES):
+        for number, mode in enumerate(modes):
             played: list[dict[str, np.ndarray]] = []
             for i, policy in enumerate(policies):
                 key_i = jax.random.fold_in(key, i)

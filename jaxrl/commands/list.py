@@ -1,4 +1,4 @@
-"""List what there is: `jaxrl list envs|wrappers|algorithms|configs|losses|suites|claims|papers`."""
+"""List what there is, such as `jaxrl list envs`."""
 
 from __future__ import annotations
 
@@ -88,6 +88,20 @@ def suites() -> Iterable[Line]:
         yield path.stem, f"{', '.join(found.algorithms)} in {', '.join(found.environments)}"
 
 
+def policies() -> Iterable[Line]:
+    from jaxrl.runtime import policy_files
+
+    for name in policy_files.names():
+        about = policy_files.read_about(policy_files.find(name))
+        found = about["evaluation"]
+        low, high = found["interval"]
+        yield (
+            f"{policy_files.PREFIX}{name}",
+            f"{about['env']}: return {found['return']:.4g} [{low:.4g}, {high:.4g}] in "
+            f"{found['episodes']} episodes, after {about['step']:,} updates",
+        )
+
+
 def claims() -> Iterable[Line]:
     from jaxrl.algorithms import registry
 
@@ -118,6 +132,7 @@ KINDS: dict[str, Callable[[], Iterable[Line]]] = {
     "configs": configs,
     "losses": losses,
     "suites": suites,
+    "pretrained": policies,
     "claims": claims,
     "papers": papers,
 }

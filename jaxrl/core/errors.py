@@ -32,6 +32,7 @@ SYNONYMS = {
     "buffer_size": "capacity",
     "learning_starts": "warmup",
     "net_arch": "hidden",
+    "render": "video",
 }
 
 

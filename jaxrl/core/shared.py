@@ -55,6 +55,11 @@ def is_shared(x: Tree) -> bool:
     return isinstance(x, Shared)
 
 
+def has_shared(state: Tree) -> bool:
+    """Return whether `state` has shared parts."""
+    return any(map(is_shared, jax.tree.leaves(state, is_leaf=is_shared)))
+
+
 def axes(state: Tree) -> Tree:
     """Return the `in_axes` and `out_axes` of `jax.vmap` for a state of several members, so that
     shared parts are not copied for each:

@@ -650,7 +650,8 @@ class Algorithm:
     source: Source | None = None
     """The source, where an agent meets a source."""
     num_shards: int | None = None
-    """Logical shards of the environments, which devices may share; None where there are none."""
+    """Parts that devices may share: logical shards of the environments, or the policies of a
+    population that play side by side. None where there are none."""
     scores: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Metrics that the algorithm is judged by besides the return, each with the label that a
     watched run shows."""

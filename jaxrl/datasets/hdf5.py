@@ -51,7 +51,9 @@ def package() -> Any:
     try:
         import h5py
     except ImportError:
-        raise UserError('Reading HDF5 needs h5py: pip install "jaxrl[datasets]".') from None
+        raise UserError(
+            'Reading HDF5 needs h5py: pip install "jaxrl-research[datasets]".'
+        ) from None
     return h5py
 
 

@@ -3,7 +3,7 @@
 A file `main_data.hdf5` has a group `episode_I` for each episode, with `observations` [T + 1],
 `actions` [T], `rewards` [T], `terminations` [T] and `truncations` [T]. Spaces that are dictionaries
 or tuples are groups in turn. The file metadata.json lies beside it. Reading and writing need h5py
-(`pip install "jaxrl[datasets]"`).
+(`pip install "jaxrl-research[datasets]"`).
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from jaxrl.core import metrics as m
 from jaxrl.core import stream, trees
+from jaxrl.core.devices import spread
 from jaxrl.core.errors import UserError
 from jaxrl.core.spaces import Box, is_space
 from jaxrl.core.types import Array, Environment, Key, Policy, Tasks, TimeStep, struct
@@ -81,7 +82,7 @@ def evaluate(
     tasks = tasks or fixed(env.params)
     task_key, start_key, key = jax.random.split(key, 3)
     task_state = tasks.init(task_key, policy, tasks.hyper)
-    streams = stream.start(env, tasks, task_state, policy, start_key, episodes)
+    streams = spread(stream.start(env, tasks, task_state, policy, start_key, episodes))
     # Steps after an environment's first episode do not count, so all restart from the first start.
     starts = (streams.task, streams.env_state, streams.timestep)
     pool = stream.Pool(jax.tree.map(lambda x: x[:1], starts), jnp.int32(0))

@@ -1,8 +1,10 @@
-"""Render a policy: the frames of one episode, as a GIF or a picture."""
+"""Render a policy: the frames of one episode, as a video or a picture."""
 
 from __future__ import annotations
 
+import fractions
 import functools
+import importlib.util
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,13 +13,14 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from jaxrl.core.errors import UserError
+from jaxrl.core.errors import UserError, unknown
 from jaxrl.core.types import Environment, Key, Policy, TimeStep, Tree
 
 UNTIMED_FPS = 8.0  # steps per second if the environment has no time of its own
 GIF_TICKS = 100  # a GIF counts time in hundredths of a second
 SHORTEST_TICKS = 2  # viewers slow down shorter frames
 GAP = 4  # pixels between pictures side by side
+VIDEOS = ("gif", "mp4")  # formats, by the ending of a file's name
 
 
 class Recording(NamedTuple):
@@ -89,6 +92,50 @@ def _advance(
     return state, timestep, memory
 
 
+def write_video(recording: Recording, path: str | os.PathLike[str]) -> None:
+    """Write a recording as the video that the ending of `path` names, .gif or .mp4.
+
+    Raises `UserError` for any other ending, or as `write_gif` and `write_mp4` do.
+    """
+    kind = Path(path).suffix.removeprefix(".")
+    if kind not in VIDEOS:
+        raise unknown("format of a video", kind, VIDEOS)
+    write = write_gif if kind == "gif" else write_mp4
+    write(recording.frames, path, recording.fps)
+
+
+def check_video_format(kind: str) -> None:
+    """Raise `UserError` if videos of this format cannot be written here."""
+    if kind == "mp4" and importlib.util.find_spec("av") is None:
+        raise UserError(
+            "mp4 videos need the package av: pip install 'jaxrl-research[video]', or use gif."
+        )
+
+
+def write_mp4(
+    frames: Sequence[np.ndarray], path: str | os.PathLike[str], fps: float = UNTIMED_FPS
+) -> None:
+    """Write `frames`, uint8 `[H, W, 3]`, as an mp4 (H.264) of `fps` frames per second.
+
+    Odd heights and widths lose their last row or column, since the format needs even ones. Missing
+    folders of `path` are created.
+
+    Raises `UserError` as `write_gif` does, or if the package av is not installed.
+    """
+    check_video_format("mp4")
+    import av
+
+    frames = _check_frames(frames, fps, "write_mp4")
+    height, width = (n - n % 2 for n in frames[0].shape[:2])
+    with av.open(str(_prepare_path(path)), "w") as file:
+        stream = file.add_stream("libx264", rate=fractions.Fraction(fps).limit_denominator(1000))
+        stream.height, stream.width, stream.pix_fmt = height, width, "yuv420p"
+        for frame in frames:
+            picture = np.ascontiguousarray(frame[:height, :width])
+            file.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
+        file.mux(stream.encode())
+
+
 def write_gif(
     frames: Sequence[np.ndarray], path: str | os.PathLike[str], fps: float = UNTIMED_FPS
 ) -> None:
@@ -102,14 +149,7 @@ def write_gif(
     """
     from PIL import Image
 
-    if not len(frames):
-        raise UserError("write_gif got no frames; it needs at least one.")
-    if not fps > 0:
-        raise UserError(f"write_gif got fps={fps}; it must be positive.")
-    shapes = {_check_frame(frame, "write_gif").shape for frame in frames}
-    if len(shapes) > 1:
-        raise UserError(f"write_gif got frames of the shapes {sorted(shapes)}; all must be equal.")
-    frames, ticks = _schedule_frames(frames, fps)
+    frames, ticks = _schedule_frames(_check_frames(frames, fps, "write_gif"), fps)
     # All frames share a palette, since flat colors flicker with a palette for each frame. It is
     # computed from frames of the whole episode, side by side.
     sampled = frames[:: max(1, len(frames) // 16)]
@@ -126,6 +166,19 @@ def write_gif(
         duration=[1000 // GIF_TICKS * n for n in ticks],
         loop=0,
     )
+
+
+def _check_frames(frames: Sequence[np.ndarray], fps: float, name: str) -> list[np.ndarray]:
+    """Return the frames as arrays, or raise `UserError`, which names the caller."""
+    if not len(frames):
+        raise UserError(f"{name} got no frames; it needs at least one.")
+    if not fps > 0:
+        raise UserError(f"{name} got fps={fps}; it must be positive.")
+    checked = [_check_frame(frame, name) for frame in frames]
+    shapes = {frame.shape for frame in checked}
+    if len(shapes) > 1:
+        raise UserError(f"{name} got frames of the shapes {sorted(shapes)}; all must be equal.")
+    return checked
 
 
 def _schedule_frames(

@@ -61,6 +61,8 @@ class Direct:
     env_steps: environment steps in one step; initial_env_steps: those in `init`.
     scores: metrics that it is judged by; see `Algorithm.scores`.
     measure: (state, key) -> name -> scalar; see `Algorithm.measure`.
+    num_shards: parts that devices may share, such as the policies of a population that play side by
+        side (`core.devices.spread`); None if every device does the same.
     """
 
     init: Init
@@ -71,6 +73,7 @@ class Direct:
     initial_env_steps: int = 0
     scores: Mapping[str, str] = dataclasses.field(default_factory=dict)
     measure: Measure = lambda state, key: {}
+    num_shards: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -126,6 +129,7 @@ def _build(builder: DirectBuilder, env: Environment, config: Any) -> Algorithm:
         env_steps=direct.env_steps,
         initial_env_steps=direct.initial_env_steps,
         config=config,
+        num_shards=direct.num_shards,
         scores=direct.scores,
         measure=lambda state, key: direct.measure(state.own, key),
     )

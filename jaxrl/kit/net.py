@@ -425,10 +425,11 @@ def _means(rows: Mapping[str, Array], mask: Array | None, weight: Array | None) 
     if not rows:
         return {}
     if weight is None:
-        if len({x.size for x in rows.values()}) > 1:
+        if len({x.shape for x in rows.values()}) > 1:
             return {name: x.mean() for name, x in rows.items()}
-        means = jnp.stack([x.reshape(-1) for x in rows.values()]).mean(1)  # one reduction, not many
-        return dict(zip(rows, means, strict=True))
+        # One reduction, not many; without a reshape, which would gather what devices share.
+        stack = jnp.stack(list(rows.values()))
+        return dict(zip(rows, stack.mean(range(1, stack.ndim)), strict=True))
     shares = [weight] + [mask] * (len(rows) - 1)
     return {
         name: x.mean() if share is None else jnp.where(share == 0, 0.0, share * x).mean()

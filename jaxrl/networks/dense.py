@@ -29,15 +29,11 @@ def _matmul_jvp(primals, tangents):
     along = matmul(dx, w)
     if not _is_transposed_faster(math.prod(x.shape[:-1]), *w.shape):
         return matmul(x, w), along + x @ dw
-    # The batch, the last axis before the features, moves to the front. It may be split over
-    # devices, and merging it behind another axis would gather it on each of them.
-    x_rows = jnp.moveaxis(x, -2, 0) if x.ndim > 2 else x
-    rows = x_rows.reshape(-1, x.shape[-1])
     stay = lax.optimization_barrier
-    from_weights = stay(stay(dw.T) @ rows.T).T.reshape(*x_rows.shape[:-1], w.shape[-1])
-    if x.ndim > 2:
-        from_weights = jnp.moveaxis(from_weights, 0, -2)
-    return matmul(x, w), along + from_weights
+    # Without a reshape to rows: merging an axis that is split over devices behind another one would
+    # gather it on each of them.
+    from_weights = stay(lax.dot_general(stay(dw.T), x, (((1,), (x.ndim - 1,)), ((), ()))))
+    return matmul(x, w), along + jnp.moveaxis(from_weights, 0, -1)
 
 
 def _is_transposed_faster(rows: int, inputs: int, outputs: int) -> bool:

@@ -11,7 +11,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-KINDS = {".gif": "image/gif", ".png": "image/png"}
+KINDS = {".gif": "image/gif", ".mp4": "video/mp4", ".png": "image/png"}
 
 # Figures are drawn dark on white. A dark page inverts their lightness and keeps their hues.
 STYLE = """
@@ -45,7 +45,7 @@ th:first-child, td:first-child { text-align: left; white-space: normal; min-widt
 figure { margin: 8px 0; min-width: 0; }
 svg { display: block; width: 100%; max-width: 640px; height: auto; }
 svg text { font-family: system-ui, sans-serif !important; }
-img { max-width: 100%; height: auto; max-height: 320px; border-radius: 4px; }
+img, video { max-width: 100%; height: auto; max-height: 320px; border-radius: 4px; }
 article { min-width: 0; margin-top: 16px; padding: 4px 16px 12px; background: var(--tint);
   border-radius: 8px; }
 dl { display: grid; grid-template-columns: auto 1fr; gap: 2px 12px; margin: 8px 0;
@@ -87,9 +87,13 @@ def definition_list(pairs: Iterable[tuple[Any, Any]]) -> Html:
 
 
 def image(path: Path, words: str) -> Html:
-    """Return an image file, embedded in the page."""
+    """Return an image or a video file, embedded in the page."""
     data = base64.b64encode(path.read_bytes()).decode()
     source = f"data:{KINDS[path.suffix]};base64,{data}"
+    if path.suffix == ".mp4":
+        return Html(
+            f'<video controls loop muted aria-label="{escape(words)}" src="{source}"></video>'
+        )
     return Html(f'<img alt="{escape(words)}" src="{source}">')
 
 

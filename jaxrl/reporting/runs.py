@@ -20,8 +20,8 @@ from jaxrl.runtime import configuration, log, run_folder
 from jaxrl.runtime.members import SWEEP, Members, read_members
 
 # Settings about where and how a run is done, not about what is learned.
-ASIDE = {"seed", "seeds", "out", "name", "track", "devices", "keep"} | {
-    "log_every", "evaluate_every", "evaluate_episodes", "checkpoint_every"
+ASIDE = {"seed", "seeds", "out", "name", "track", "devices", "mesh", "keep"} | {
+    "log_every", "evaluate_every", "evaluate_episodes", "checkpoint_every", "record_every", "video"
 }  # fmt: skip
 MOST_NAMED = 3  # settings in a label
 
@@ -65,8 +65,8 @@ class Run:
 
     @property
     def picture(self) -> Path | None:
-        """The picture of an episode that `jaxrl evaluate` made, if any."""
-        paths = (self.folder / f"episode.{kind}" for kind in ("gif", "png"))
+        """The video or picture of an episode that `jaxrl evaluate` made, if any."""
+        paths = (self.folder / f"episode.{kind}" for kind in ("mp4", "gif", "png"))
         return next((path for path in paths if path.is_file()), None)
 
     @property

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 from pathlib import Path
 from typing import Any
 
 import jax
-from jax.sharding import PartitionSpec
 
 from jaxrl import envs
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.core.errors import UserError
-from jaxrl.core.types import REPLICATED, Algorithm, Environment
+from jaxrl.core.types import Algorithm, Environment
 from jaxrl.envs.adapters import wrapping
-from jaxrl.envs.wrappers import registry
 from jaxrl.evaluation.evaluate import check_same_spaces
 from jaxrl.runtime.configuration import Experiment
 from jaxrl.runtime.driver import Plan, Program
 from jaxrl.runtime.host_program import HostProgram
 from jaxrl.runtime.members import Members
+from jaxrl.runtime.placement import layout
 from jaxrl.sources.handed import check_played
 
 
@@ -37,10 +37,9 @@ def configure_jax(config: Experiment) -> None:
 
 def build(config: Experiment) -> tuple[Environment, Algorithm]:
     """Return the environment and the algorithm that `config` describes. Raises `UserError`."""
-    env = _wrap(config, envs.make(config.env, **config.env_params))
+    env = wrapping.wrap(envs.make(config.env, **config.env_params), config.wrappers)
     builder, _ = algorithms.builder(config.algorithm)
     algorithm = builder(env, config.agent)
-    _check_devices(config, algorithm)
     before = algorithm.agent.goes_on_from if algorithm.agent else ""
     if before and not (config.warm_start or config.fork):
         raise UserError(
@@ -50,26 +49,6 @@ def build(config: Experiment) -> tuple[Environment, Algorithm]:
     if env.host:
         check_played(algorithm.source, config.algorithm)
     return env, algorithm
-
-
-def _wrap(config: Experiment, env: Environment) -> Environment:
-    """Return `env` in the wrappers of `config`."""
-    if env.host and config.wrappers:
-        return wrapping.wrap(env, config.wrappers)
-    return registry.wrap(env, config.wrappers)
-
-
-def _check_devices(config: Experiment, algorithm: Algorithm) -> None:
-    """Raise `UserError` unless the algorithm's shards can be spread evenly over the devices."""
-    specs = jax.tree.leaves(
-        algorithm.partition, is_leaf=lambda spec: isinstance(spec, PartitionSpec)
-    )
-    # Without logical shards, each minibatch would mix rows that lie on several devices.
-    shards = algorithm.num_shards
-    if config.devices > 1 and (shards is None or all(spec == REPLICATED for spec in specs)):
-        raise UserError(f"'{config.algorithm}' runs on one device; devices is {config.devices}.")
-    if shards is not None and shards % config.devices:
-        raise UserError(f"devices is {config.devices}, which does not divide num_shards={shards}.")
 
 
 def plan(config: Experiment, algorithm: Algorithm) -> Plan:
@@ -85,6 +64,7 @@ def plan(config: Experiment, algorithm: Algorithm) -> Plan:
         every(config.log_every, 100),
         every(config.evaluate_every, 10),
         every(config.checkpoint_every, 10),
+        config.record_every and updates(config.record_every),
     )
 
 
@@ -117,18 +97,24 @@ def other_environment(
     if not name and not params:
         return env
     other = envs.make(name or config.env, **({} if name else config.env_params) | params)
-    other = _wrap(config, other)
+    other = wrapping.wrap(other, config.wrappers)
     check_same_spaces(env, other)
     return other
+
+
+def on_one_device(config: Experiment) -> Experiment:
+    """Return `config` for the process at hand alone, such as to read what a run has learned."""
+    return dataclasses.replace(config, devices=1, mesh={})
 
 
 def program(config: Experiment, algorithm: Algorithm, members: Members) -> Program | HostProgram:
     """Return the compiled functions that `algorithm` runs as, for these members."""
     width = len(members) if len(members) > 1 else None
     if algorithm.source is None or algorithm.source.host_play is None:
-        return Program(algorithm, width, config.devices, config.debug)
+        return Program(algorithm, width, layout(config, algorithm, len(members)), config.debug)
     for refused, given in (
         (f"devices={config.devices}", config.devices > 1),
+        ("mesh", bool(config.mesh)),
         ("debug", config.debug),
     ):
         if given:

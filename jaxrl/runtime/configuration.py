@@ -25,6 +25,7 @@ from jaxrl.core.errors import UserError, unknown
 from jaxrl.core.hyper import MANY, check, static
 from jaxrl.core.random import GENERATORS
 from jaxrl.envs.adapters.copies import MODES
+from jaxrl.evaluation.render import VIDEOS
 
 C = TypeVar("C")
 Trust = bool | frozenset[str]  # all code outside of jaxrl, none of it, or these names
@@ -90,7 +91,12 @@ class Experiment(Generic[C]):
     generator: str = static("auto", choices=GENERATORS)
     """Random number generator: pcg (fast on a CPU), threefry2x32, or auto (pcg on a CPU only)."""
     devices: int = static(1, low=1)
-    """Number of devices that share each run's environments; must divide agent.num_shards."""
+    """Number of devices: they split the seeds if it divides them, and otherwise each run's
+    environments, batch or population."""
+    mesh: dict[str, int] = dataclasses.field(default_factory=dict)
+    """Number of devices along each axis, as in seeds=2,batch=4. The axes are seeds, batch
+    (environments, batches, populations), fsdp (batches and parameters) and model (parameters of
+    transformers)."""
     deterministic: bool = False
     """Use deterministic operations on a GPU, so that a resumed run has the same bits there."""
 
@@ -111,6 +117,11 @@ class Experiment(Generic[C]):
     """Environment steps between checkpoints; 0 for a tenth of the run."""
     keep: int = static(3, low=1)
     """Number of checkpoints to keep, the newest ones."""
+    record_every: int = static(0, low=0, high=STEPS)
+    """Environment steps between videos of one greedy episode of the first seed, in the run's
+    folder `videos`; 0 for none."""
+    video: str = static("gif", choices=VIDEOS)
+    """Format of these videos: gif or mp4 (with jaxrl-research[video])."""
 
     out: str = "runs"
     """Folder in which the run's own folder is made."""

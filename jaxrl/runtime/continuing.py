@@ -22,13 +22,13 @@ from jaxrl.core.divergence import forgive
 from jaxrl.core.errors import UserError, unknown
 from jaxrl.core.learn import take_over
 from jaxrl.core.types import Algorithm, Environment, Policy
-from jaxrl.runtime import checkpoints, configuration, driver, run_folder
-from jaxrl.runtime.building import build, program
+from jaxrl.runtime import checkpoints, configuration, driver, policy_files, run_folder
+from jaxrl.runtime.building import build, on_one_device, program
 from jaxrl.runtime.configuration import Experiment, Trust
 from jaxrl.runtime.members import RANKING, Members, is_sweep, read_members, seed_members
 from jaxrl.runtime.session import Session
 
-CHANGEABLE = ("devices", "track")  # settings that may change when a run is resumed
+CHANGEABLE = ("devices", "mesh", "track")  # settings that may change when a run is resumed
 
 
 def newest_checkpoint(folder: Path, warn=warnings.warn) -> Path:
@@ -188,11 +188,13 @@ def _fork(
         newest_checkpoint(folder, session.display.warn),
     )
     check_matches_checkpoint(folder, config, checkpoint)
-    _, before = build(dataclasses.replace(config, devices=1))
+    _, before = build(config)
     shapes = prog.shapes(keys)
     if members.parents:
         others = read_members(folder)
-        shapes = program(config, algorithm, others).shapes(others.keys(config.generator))
+        shapes = program(on_one_device(config), algorithm, others).shapes(
+            others.keys(config.generator)
+        )
     refused = f"'{folder}' cannot be forked under this configuration:"
     if before.env_steps != algorithm.env_steps:
         raise UserError(
@@ -245,8 +247,8 @@ def check_warm_start(config: Experiment, session: Session, keys: jax.Array) -> N
 
 def _donor(config: Experiment, members: Members) -> tuple[driver.Progress, Callable[[Any], Any]]:
     """Return the shapes of a run of `config`, and what its agent hands over in a warm start."""
-    _, algorithm = build(dataclasses.replace(config, devices=1))
-    prog = program(config, algorithm, members)
+    _, algorithm = build(config)
+    prog = program(on_one_device(config), algorithm, members)
     hand_over = algorithm.agent.hand_over if algorithm.agent else lambda state: state
     hand_over = jax.vmap(hand_over) if prog.members is not None else hand_over
     return prog.shapes(members.keys(config.generator)), hand_over
@@ -301,6 +303,8 @@ def load(
 
         jaxrl.load("runs/ppo-cartpole-0001")  # the first seed
         jaxrl.load("runs/sweep", point="best")  # the first seed of the best point
+        jaxrl.load("policy.zip")  # written by `jaxrl export`: its policy and env alone
+        jaxrl.load("pretrained/ppo-cartpole")  # comes with jaxrl (`jaxrl list pretrained`)
         jaxrl.load("runs/sweep", point="optimizer.learning_rate 0.001", member=2)
 
     Args:
@@ -316,6 +320,8 @@ def load(
             such point, if it is a sweep and neither is given, if its config.yaml was changed, or
             (before anything is imported) if it names code that is not trusted.
     """
+    if policy_files.is_policy(folder):
+        return policy_files.load(folder, trust)  # type: ignore[return-value]
     if point is not None or (member is None and is_sweep(run_folder.check(folder))):
         folder, member = _place(Path(folder), point, member or 0)
     member = member or 0
@@ -364,8 +370,8 @@ def load_all(folder: str | Path, trust: Trust = False) -> list[Trained]:
     members = read_members(folder)
     checkpoint = newest_checkpoint(folder)
     check_matches_checkpoint(folder, config, checkpoint, MEANING)
-    env, algorithm = build(dataclasses.replace(config, devices=1))
-    prog = program(config, algorithm, members)
+    env, algorithm = build(config)
+    prog = program(on_one_device(config), algorithm, members)
     progress, meta = restore(checkpoint, prog.shapes(members.keys(config.generator)))
     states = [progress.run.state]
     if prog.members is not None:

@@ -7,28 +7,30 @@ run do not depend on it.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import math
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxrl.core import metrics as m
 from jaxrl.core import shared, train
-from jaxrl.core.errors import UserError
+from jaxrl.core.devices import SEEDS
 from jaxrl.core.types import Algorithm, Environment, Hyper, Key, struct
 from jaxrl.evaluation.evaluate import evaluate
+from jaxrl.runtime import placement
 from jaxrl.runtime.errors import Stopped
-from jaxrl.sources.rollouts import SHARDS
 
 CHUNK_SECONDS = 0.25  # half of how long the host may not respond to an interrupt
-EVENTS = ("log", "evaluate", "checkpoint")  # in the order in which they happen
+EVENTS = ("log", "evaluate", "record", "checkpoint")  # in the order in which they happen
 
 
 @struct
@@ -47,10 +49,11 @@ class Plan:
     log: int
     evaluate: int
     checkpoint: int
+    record: int = 0
 
     def next_stop(self, step: int) -> int:
         """Return the first step after `step` at which anything happens."""
-        every = [n for n in (self.log, self.evaluate, self.checkpoint) if n]
+        every = [n for n in (self.log, self.evaluate, self.record, self.checkpoint) if n]
         return min([self.total] + [step - step % n + n for n in every])
 
     def is_due(self, name: str, step: int) -> bool:
@@ -64,12 +67,20 @@ class Program:
     """An algorithm as compiled functions, for one run (`members` None) or several vmapped runs.
 
     With several, every leaf of a run has a leading axis [members], except what the members share.
+
+    layout: number of devices along each axis of the mesh over which the run is spread
+        (`placement.layout`); empty for one device.
     """
 
     algorithm: Algorithm
     members: int | None = None
-    devices: int = 1
+    layout: Mapping[str, int] = dataclasses.field(default_factory=dict)
     debug: bool = False
+
+    @functools.cached_property
+    def mesh(self) -> Mesh | None:
+        """The mesh of devices; None for one device."""
+        return placement.make_mesh(self.layout) if self.layout else None
 
     @property
     def ahead(self) -> bool:
@@ -81,10 +92,22 @@ class Program:
 
         `hyper` holds the hyperparameters that differ from the defaults, also [members] for several.
         """
-        begin = jax.jit(lambda *x: shared.strip(self._begin(*x)))
-        run = begin(keys, {k: jnp.asarray(v) for k, v in (hyper or {}).items()})
-        run = jax.block_until_ready(shared.fill(run))  # raises errors such as too little memory
+        hyper = {k: jnp.asarray(v) for k, v in (hyper or {}).items()}
+        if shared.has_shared(jax.eval_shape(self._begin, keys, hyper)):
+            # Each device holds what is shared, so one can begin; JAX (0.10) has no callbacks to the
+            # host in a program that is partly split by hand.
+            run = jax.jit(lambda *x: shared.strip(self._begin(*x)))(keys, hyper)
+        else:
+            run = self._begin_on_mesh(keys, hyper)
+        run = jax.block_until_ready(shared.fill(run))  # raises errors such as out of memory
         return self.place(Progress(run, self.empty_row(run)))
+
+    def _begin_on_mesh(self, keys: Key, hyper: Hyper) -> train.Run:
+        """Begin where each part belongs: one device might not hold it all."""
+        with self._on_mesh():
+            shapes = jax.eval_shape(self._begin, keys, hyper)
+            begin = self._by_member(self._begin, (keys, hyper), shapes)
+            return jax.jit(begin, out_shardings=self._shardings(shapes))(keys, hyper)
 
     def shapes(self, keys: Key) -> Progress:
         """Return the shapes and dtypes of a `Progress` without running anything."""
@@ -126,10 +149,13 @@ class Program:
 
     def _compile_chunk(self, progress: Progress) -> Any:
         shardings = None
-        if self.devices > 1:
+        if self.mesh is not None:
             shardings = jax.tree.map(lambda x: x.sharding, progress)
-        program = jax.jit(self._chunk, donate_argnums=0, out_shardings=shardings)
-        return program.lower(progress.run, progress.row, jnp.int32(1)).compile()
+        args = (progress.run, progress.row, jnp.int32(1))
+        with self._on_mesh():
+            chunk = self._by_member(self._chunk, args, progress)
+            program = jax.jit(chunk, donate_argnums=0, out_shardings=shardings)
+            return program.lower(*args).compile()
 
     def evaluation(self, env: Environment, episodes: int, greedy: bool) -> Callable:
         """Return a function, not compiled yet, that plays complete episodes with a run's policy.
@@ -151,64 +177,95 @@ class Program:
             }
 
         if self.members is None:
-            return jax.jit(play)
-        return jax.jit(lambda run: jax.vmap(play, (shared.axes(run),))(run))
+            return play
+        return lambda run: _map_members(play, (shared.axes(run),), 0, run.step.size)(run)
 
     def check_evaluation(self, evaluation: Callable, run: train.Run) -> None:
         """Raise the errors that tracing `evaluation` raises."""
         jax.eval_shape(evaluation, run)
 
-    def compile_evaluation(self, evaluation: Any, run: train.Run) -> Callable:
+    def compile_evaluation(self, evaluation: Callable, run: train.Run) -> Callable:
         """Compile a function that `evaluation` returned."""
-        return evaluation.lower(run).compile()
+        with self._on_mesh():
+            played = jax.eval_shape(evaluation, run)
+            return jax.jit(self._by_member(evaluation, (run,), played)).lower(run).compile()
 
     def place(self, progress: Progress) -> Progress:
-        """Lay out `progress` over the devices as the algorithm's `partition` says.
-
-        Raises:
-            UserError: if there are too few devices.
-        """
-        if self.devices == 1:
+        """Lay out `progress` over the devices of the mesh."""
+        if self.mesh is None:
             return progress
-        available = jax.devices()
-        if self.devices > len(available):
-            raise UserError(
-                f"devices is {self.devices}, but there are {len(available)} "
-                f"({available[0].platform})."
-            )
-        mesh = jax.make_mesh(
-            (self.devices,), (SHARDS,), (AxisType.Auto,), devices=available[: self.devices]
-        )
-        run = progress.run
-        state = jax.tree.map(
-            lambda spec, part: jax.tree.map(lambda x: self._put(x, mesh, spec), part),
-            self.algorithm.partition,
-            run.state,
-            is_leaf=lambda x: isinstance(x, PartitionSpec),
-        )
-        replicate = lambda tree: jax.tree.map(lambda x: self._put(x, mesh, PartitionSpec()), tree)
-        return Progress(
-            train.Run(state, replicate(run.key), replicate(run.step)), replicate(progress.row)
-        )
+        of_row = NamedSharding(self.mesh, PartitionSpec(SEEDS) if self.members else PartitionSpec())
+        rows = jax.tree.map(lambda x: of_row, progress.row)
+        shardings = Progress(self._shardings(progress.run), rows)
+        return jax.tree.map(jax.device_put, progress, shardings)
 
-    def _put(self, x: jax.Array, mesh: Mesh, spec: PartitionSpec) -> jax.Array:
-        if self.members is not None and spec:
-            spec = PartitionSpec(None, *spec)
-        return jax.device_put(x, NamedSharding(mesh, spec))
+    def _shardings(self, run: train.Run) -> Any:
+        """Return the sharding of each leaf of a run, of which shapes are enough; None without a
+        mesh."""
+        if self.mesh is None:
+            return None
+        many = self.members is not None
+        state = placement.state_shardings(self.algorithm, self.mesh, run.state, many)
+        each: Any = NamedSharding(self.mesh, PartitionSpec(SEEDS) if many else PartitionSpec())
+        return train.Run(state, each, each)
+
+    def _on_mesh(self) -> Any:
+        """Return the context in which what runs on the mesh is traced (`core.devices.spread`)."""
+        return jax.set_mesh(self.mesh) if self.mesh is not None else contextlib.nullcontext()
+
+    def _by_member(self, function: Callable, args: Sequence[Any], result: Any) -> Callable:
+        """Return `function` as a program of its own on each part of the axis `seeds`, with its part
+        of the members: loops that end with their members' episodes do not wait for the others.
+
+        args, result: what it takes and returns, of which structures and shapes are enough. All
+            that has axes has a leading axis for the members, except what they share.
+        """
+        if self.mesh is None or self.mesh.shape[SEEDS] == 1:
+            return function
+
+        def spec(x: Any) -> PartitionSpec:
+            alone = shared.is_shared(x) or not jnp.ndim(x)
+            return PartitionSpec() if alone else PartitionSpec(SEEDS)
+
+        specs = lambda tree: jax.tree.map(spec, tree, is_leaf=shared.is_shared)
+        return jax.shard_map(
+            function,
+            mesh=self.mesh,
+            in_specs=tuple(specs(x) for x in args),
+            out_specs=specs(result),
+            axis_names={SEEDS},
+            check_vma=False,
+        )
 
     def _advance(self, run: train.Run):
         step = lambda run: train.advance(self.algorithm, run)
         if self.members is None:
             return step(run)
         axes = shared.axes(run)
-        return jax.vmap(step, (axes,), (axes, 0))(run)
+        return _map_members(step, (axes,), (axes, 0), run.step.size)(run)
 
     def _begin(self, keys: Key, hyper: Hyper) -> train.Run:
         begin = lambda key, hyper: train.start(self.algorithm, key, hyper)
         if self.members is None:
             return begin(keys, hyper)
         one = jax.eval_shape(begin, *jax.tree.map(lambda x: x[0], (keys, hyper)))
-        return jax.vmap(begin, out_axes=shared.axes(one))(keys, hyper)
+        return _map_members(begin, (0, 0), shared.axes(one), len(keys))(keys, hyper)
+
+
+def _map_members(function: Callable, in_axes: Any, out_axes: Any, members: int) -> Callable:
+    """Return `function` vmapped over members, or, if a device has one, called without `vmap`, under
+    which branches compute both sides."""
+    if members != 1:
+        return jax.vmap(function, in_axes, out_axes)
+    each = lambda change: lambda axis, part: part if axis is None else jax.tree.map(change, part)
+    no_axis = lambda axis: axis is None
+    first, again = each(lambda x: x[0]), each(lambda x: x[None])
+
+    def alone(*args: Any) -> Any:
+        result = function(*jax.tree.map(first, in_axes, args, is_leaf=no_axis))
+        return jax.tree.map(again, out_axes, result, is_leaf=no_axis)
+
+    return alone
 
 
 def evaluation_key(run: train.Run) -> Key:
@@ -240,7 +297,7 @@ def drive(
     """Run from `step` to the end of the plan, or until `stop` returns a reason.
 
     Args:
-        on_event: (name, step, progress) -> work; called when log, evaluate and checkpoint are due,
+        on_event: (name, step, progress) -> work; called when an event of `EVENTS` is due,
             in this order; the row is emptied after log. It reads what it needs of the run, and
             returns the host's remaining work with that and with the row, done in the same order.
         stop: (step, progress) -> a reason to stop, or None. It may read the row only.

@@ -26,7 +26,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxrl.core import learn, shared
+from jaxrl.core import learn, random, shared
 from jaxrl.core import metrics as m
 from jaxrl.core import train as loop
 from jaxrl.core.types import Algorithm, Environment, Hyper, Key, Policy
@@ -263,16 +263,32 @@ def _play(
     )
 
 
+def check_pictures(env: Environment) -> None:
+    """Raise `UserError` or `EnvironmentFailed` if `env` cannot draw a picture."""
+    environments = Environments(env, 1, render=True)
+    environments.reset(random.key(0))
+    environments.render()
+    environments.close()
+
+
 def record(
-    env: Environment, policy: Policy, key: Key, *, max_steps: int | None = None, greedy: bool = True
+    env: Environment,
+    policy: Policy,
+    key: Key,
+    *,
+    max_steps: int | None = None,
+    greedy: bool = True,
+    stopping: Callable[[], bool] = lambda: False,
 ) -> Recording:
     """Record one episode on the host, as `jaxrl.evaluation.render.record` does.
+
+    stopping: as in `Environments`.
 
     Raises `UserError` if there is no time limit, and `EnvironmentFailed` if the environment draws
     no pictures.
     """
     limit = episode_limit(env, max_steps)
-    environments = Environments(env, 1, render=True)
+    environments = Environments(env, 1, render=True, stopping=stopping)
     environments.reset(jax.random.fold_in(key, 0))
     frames = environments.render()
     for _, endings, _ in itertools.islice(move(environments, policy, key, greedy=greedy), limit):

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxrl.core import shared
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Algorithm, Environment, Hyper, Key
 from jaxrl.evaluation.evaluate import episode_limit
@@ -128,7 +129,8 @@ class HostProgram:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class HostEvaluation:
-    """A function from a run to {name: mean over episodes}, each [members] if there are any."""
+    """A function from a run to {name: mean over episodes}, with what the algorithm itself measures,
+    each [members] if there are any."""
 
     program: HostProgram
     env: Environment
@@ -148,10 +150,24 @@ class HostEvaluation:
         )
         numbers: dict[str, Any] = {"return": played.returns, "length": played.lengths}
         numbers |= {"finished": played.finished, **played.metrics}
-        return {
+        means = {
             name: np.asarray(x, np.float32).mean(-1, dtype=np.float32)
             for name, x in numbers.items()
         }
+        return means | self.measure(run)
+
+    @functools.cached_property
+    def measure(self) -> Callable[[Any], dict[str, Any]]:
+        """The algorithm's own measurements of a run, compiled, with a leading axis of members."""
+        algorithm, members = self.program.algorithm, self.program.members
+
+        def one(run):
+            key = jax.random.fold_in(driver.evaluation_key(run), 1)
+            return algorithm.measure(run.state, key)
+
+        if members is None:
+            return jax.jit(one)
+        return jax.jit(lambda run: jax.vmap(one, (shared.axes(run),))(run))
 
 
 @jax.jit

@@ -18,9 +18,21 @@ import numpy as np
 import jaxrl
 from jaxrl.core import metrics as m
 from jaxrl.core import random, shared
+from jaxrl.core.errors import UserError
 from jaxrl.core.types import Algorithm, Environment, Tree
+from jaxrl.evaluation import render
+from jaxrl.evaluation.evaluate import episode_limit
 from jaxrl.evaluation.statistics import confidence_text, score_interval
-from jaxrl.runtime import checkpoints, configuration, driver, run_folder, stopping, tracking
+from jaxrl.runtime import (
+    checkpoints,
+    configuration,
+    driver,
+    host,
+    placement,
+    run_folder,
+    stopping,
+    tracking,
+)
 from jaxrl.runtime import log as logs
 from jaxrl.runtime.building import plan
 from jaxrl.runtime.configuration import Experiment
@@ -66,6 +78,22 @@ class Session:
         shapes = self.program.shapes(keys)
         if self.plan.evaluate:
             self.program.check_evaluation(self.evaluation, shapes.run)
+        if self.plan.record:
+            self._check_recording()
+
+    def _check_recording(self) -> None:
+        """Raise `UserError` if no video of an episode can be made."""
+        env = self.evaluation_env
+        refused = f"record_every is {self.config.record_every}, but '{env.name}' draws no pictures"
+        if env.render is None and env.host is None:
+            raise UserError(f"{refused}.")
+        episode_limit(env)
+        render.check_video_format(self.config.video)
+        if env.host:
+            try:
+                host.check_pictures(env)
+            except (host.EnvironmentFailed, UserError) as failed:
+                raise UserError(f"{refused}: {failed}") from failed
 
     def run(self, folder: Path, progress: driver.Progress, meta: dict[str, Any]) -> None:
         """Run from a checkpoint that was just written or read to the end of the plan."""
@@ -76,6 +104,9 @@ class Session:
             self._end(self.interrupt.reason)
         if isinstance(self.program, HostProgram):
             self.display.say(self.program.notice(bool(self.config.resume)))
+        elif self.program.layout:
+            for line in placement.describe(progress, self.program.layout):
+                self.display.say(line)
         with stopping.explain_failures(folder):
             self.log = logs.Log(self._rows, first, meta["log_size"], self.display.warn)
             evaluated = [row["updates"] for row in logs.read(self._rows, "evaluation")[-1:]]
@@ -96,7 +127,13 @@ class Session:
         self, progress: driver.Progress, step: int
     ) -> tuple[driver.Progress, int, str | None]:
         """Drive the run and save its last step; return what `driver.drive` returns."""
-        with self.display.announce("Compiling", self.seconds):
+        if isinstance(self.program, HostProgram):
+            self.display.say("The first update waits for compilation.")
+            self.seconds["compiling"] = 0.0  # part of the training's
+            compiling = contextlib.nullcontext()
+        else:
+            compiling = self.display.announce("Compiling", self.seconds)
+        with compiling:
             chunk = self.program.compile(progress)
             if self.plan.evaluate:
                 self.evaluation = self.program.compile_evaluation(self.evaluation, progress.run)
@@ -138,10 +175,27 @@ class Session:
             return lambda: self._write("train", step, m.values(jax.device_get(row)))
         if name == "checkpoint":
             return self._checkpoint(step, progress)
+        if name == "record":
+            return self._record(step, progress)
         self.pending = [name]
         played = jax.device_get(jax.block_until_ready(self.evaluation(progress.run)))
         self.pending = []
         return lambda: self._write("evaluation", step, played)
+
+    def _record(self, step: int, progress: driver.Progress) -> Callable[[], None]:
+        """Record a greedy episode of the first member; return a function that writes its video."""
+        run, env = progress.run, self.evaluation_env
+        if self.program.members is not None:
+            run = shared.member(run, 0)
+        policy = self.algorithm.policy(run.state)
+        key = jax.random.fold_in(driver.evaluation_key(run), 2)
+        if env.host:
+            stopping = lambda: self.interrupt.reason is not None
+            episode = host.record(env, policy, key, stopping=stopping)
+        else:
+            episode = render.record(env, policy, key)
+        path = self.folder / "videos" / f"{self.env_steps(step)}.{self.config.video}"
+        return lambda: render.write_video(episode, path)
 
     def _write(self, kind: str, step: int, metrics: dict[str, Any]) -> None:
         metrics = {name: np.atleast_1d(x) for name, x in metrics.items()}

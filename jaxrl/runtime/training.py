@@ -14,6 +14,7 @@ from jaxrl.runtime.building import build, configure_jax, evaluation_environment,
 from jaxrl.runtime.configuration import Experiment
 from jaxrl.runtime.display import Display
 from jaxrl.runtime.members import Members, read_members, seed_members
+from jaxrl.runtime.placement import with_shards
 from jaxrl.runtime.session import Session
 
 
@@ -37,7 +38,9 @@ def train(config: Experiment, members: Members | None = None) -> Path:
     # Recorded, so that the run keeps its generator whatever device it is resumed on.
     generator = random.generator_name(random.key(0, config.generator))
     config = dataclasses.replace(config, generator=generator)
-    env, session, keys = _session(config, members or seed_members(config), display)
+    members = members or seed_members(config)
+    config = with_shards(config, build(config)[1], len(members))
+    env, session, keys = _session(config, members, display)
     for sentence in due.never_due(config, session.algorithm, session.members.hyper):
         display.warn(f"Warning: {sentence}")
 

@@ -11,14 +11,15 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
 from jaxrl.core import hyper as hyperparameters
+from jaxrl.core.devices import BATCH
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import REPLICATED, Batch, Policy, Source, Transition, Tree
 from jaxrl.sources import frames, packing, ring
 from jaxrl.sources.ring import Ring
-from jaxrl.sources.rollouts import SHARDS, check_shards
+from jaxrl.sources.rollouts import check_shards
 from jaxrl.sources.samplers import UNIFORM, Sampler
 
-SPLIT: Any = PartitionSpec(None, SHARDS)
+SPLIT: Any = PartitionSpec(None, BATCH)
 ENDS = 8  # rows for each end of an episode that there is room for, where observations are large
 
 
@@ -143,7 +144,7 @@ def replay(
             SPLIT,
             REPLICATED,
             REPLICATED,
-            PartitionSpec(SHARDS),
+            PartitionSpec(BATCH),
             REPLICATED,
             SPLIT,
         ),

@@ -12,6 +12,7 @@ from jax.sharding import PartitionSpec
 
 from jaxrl.core import metrics as m
 from jaxrl.core import stream
+from jaxrl.core.devices import BATCH
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import (
     REPLICATED,
@@ -28,8 +29,7 @@ from jaxrl.core.types import (
 from jaxrl.sources.handed import host_source
 from jaxrl.tasks.basic import fixed
 
-SHARDS = "shards"  # the mesh axis over which environments are split
-SPLIT: Any = PartitionSpec(SHARDS)
+SPLIT: Any = PartitionSpec(BATCH)  # of arrays whose leading axis is that of the environments
 
 
 def check_shards(num_shards: int, **sizes: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 import jax
 
 from jaxrl.core.types import Algorithm, Tree
-from jaxrl.runtime.building import build, configure_jax, program
+from jaxrl.runtime.building import build, configure_jax, on_one_device, program
 from jaxrl.runtime.configuration import Experiment
 from jaxrl.runtime.display import Display
 from jaxrl.runtime.members import Members, seed_members
@@ -25,7 +24,7 @@ def fits(config: Experiment) -> bool:
 
     On several devices they are assumed to fit, since each device's share is not measured.
     """
-    if config.seeds == 1 or config.devices > 1:
+    if config.seeds == 1 or config.devices > 1 or config.mesh:
         return True
     configure_jax(config)
     _, algorithm = build(config)
@@ -41,7 +40,7 @@ def width(
     The memory that a program needs is read from the compiled program, which the run will find in
     the compilation cache. `say` is called before that compilation.
     """
-    prog = program(dataclasses.replace(config, devices=1), algorithm, members)
+    prog = program(on_one_device(config), algorithm, members)
     shapes, free = prog.shapes(members.keys(config.generator)), available()
     if len(members) == 1 or free is None or PLENTY * size(shapes) < free:
         return len(members)

@@ -31,7 +31,7 @@ ANY_NUMBER |= {"weights", "thresholds", "best_return"}
 ANY_TEXT = {"rule", "name", "vary", "measure", "components", "descriptor"}
 # Texts among the settings of a run: names that are looked up elsewhere, and places.
 RUN_TEXT = {"algorithm", "env", "evaluate_env", "out", "name", "resume", "fork", "warm_start"}
-UNBOUNDED = {"env_params", "evaluate_env_params", "wrappers"}
+UNBOUNDED = {"env_params", "evaluate_env_params", "mesh", "wrappers"}
 
 everyone = pytest.mark.parametrize("algorithm", registry.names())
 

@@ -50,16 +50,16 @@ def test_both_ways_of_acting_with_intervals_and_a_gif(finished_run, tmp_path, ca
 
 
 def test_the_same_seed_gives_the_same_numbers(finished_run, tmp_path):
-    first = evaluate(finished_run, tmp_path / "a", "--render", "none")
-    assert first == evaluate(finished_run, tmp_path / "b", "--render", "none")
-    other = evaluate(finished_run, tmp_path / "c", "--render", "none", "--seed", "1")
+    first = evaluate(finished_run, tmp_path / "a", "--video", "none")
+    assert first == evaluate(finished_run, tmp_path / "b", "--video", "none")
+    other = evaluate(finished_run, tmp_path / "c", "--video", "none", "--seed", "1")
     assert first["stochastic"] != other["stochastic"]
     assert not (tmp_path / "a" / "episode.gif").exists()
 
 
 @pytest.mark.slow
 def test_several_seeds_are_what_the_interval_is_over(finished_pair, tmp_path, capsys):
-    result = evaluate(finished_pair, tmp_path, "--render", "png", "--member", "1")
+    result = evaluate(finished_pair, tmp_path, "--video", "png", "--member", "1")
     assert result["greedy"]["return"]["seeds"] == 2
     shown = capsys.readouterr()
     assert "intervals over 2 seeds" in shown.out
@@ -89,7 +89,7 @@ def test_of_several_agents_it_says_whose_the_return_is(finished_run, tmp_path, c
     ended = np.ones(3, bool)
     played = Episodes(returns, 2 * ended, ended, {"returned": 0.5 * ended})  # type: ignore
     monkeypatch.setattr("jaxrl.evaluation.evaluate.evaluate", lambda *_: played)
-    result = evaluate(finished_run, tmp_path, "--episodes", "3", "--render", "none")
+    result = evaluate(finished_run, tmp_path, "--episodes", "3", "--video", "none")
     assert result["greedy"].keys() == {"return_0", "return_1", "length", "finished", "returned"}
     shown = capsys.readouterr()
     for said in ("return of agent 0          0 ", "return of agent 1          0 ", "returned  "):
@@ -103,7 +103,7 @@ def test_of_several_agents_it_says_whose_the_return_is(finished_run, tmp_path, c
 def test_intervals_of_rates_stay_between_0_and_1(finished_run, tmp_path):
     """Intervals of a single seed are over its episodes, each a success or a failure."""
     result = evaluate(
-        finished_run, tmp_path, "--max-steps", "15", "--render", "none", "--episodes=20"
+        finished_run, tmp_path, "--max-steps", "15", "--video", "none", "--episodes=20"
     )
     found = result["stochastic"]["finished"]
     assert 0 < found["mean"] < 1
@@ -114,14 +114,14 @@ def test_intervals_of_rates_stay_between_0_and_1(finished_run, tmp_path):
 
 @pytest.mark.slow
 def test_one_episode_has_no_interval(finished_run, tmp_path, capsys):
-    result = evaluate(finished_run, tmp_path, "--episodes=1", "--render", "none")
+    result = evaluate(finished_run, tmp_path, "--episodes=1", "--video", "none")
     assert result["greedy"]["return"]["interval"] is None
 
 
 @pytest.mark.slow
 def test_another_environment_and_its_metrics(finished_run, tmp_path, capsys):
     env = "tests.runtime.environments:cartpole_with_success"
-    result = evaluate(finished_run, tmp_path, "--env", env, "--render", "none")
+    result = evaluate(finished_run, tmp_path, "--env", env, "--video", "none")
     assert result["greedy"]["success"]["mean"] == 1.0
     assert "success" in capsys.readouterr().out
 
@@ -129,8 +129,8 @@ def test_another_environment_and_its_metrics(finished_run, tmp_path, capsys):
 @pytest.mark.slow
 def test_other_settings_of_the_environment(finished_run, tmp_path, capsys):
     """The training environment with other settings is used if no other is named."""
-    usual = evaluate(finished_run, tmp_path, "--render", "none")
-    heavy = evaluate(finished_run, tmp_path, "--env-params", "gravity=1e4", "--render", "none")
+    usual = evaluate(finished_run, tmp_path, "--video", "none")
+    heavy = evaluate(finished_run, tmp_path, "--env-params", "gravity=1e4", "--video", "none")
     assert heavy["env"] == "cartpole"
     assert heavy["greedy"]["length"]["mean"] < usual["greedy"]["length"]["mean"] < 500
 
@@ -146,7 +146,7 @@ def test_members_of_a_sweep_are_not_averaged(finished_pair, tmp_path, capsys, mo
     returns = lambda *_: np.full(3, float(next(count)))
     play = lambda *_: Episodes(returns(), 2 * ended, ended, {})  # type: ignore
     monkeypatch.setattr("jaxrl.evaluation.evaluate.evaluate", play)
-    result = evaluate(sweep, tmp_path, "--episodes", "3", "--render", "none")
+    result = evaluate(sweep, tmp_path, "--episodes", "3", "--video", "none")
     assert [result[f"clip {x}"]["greedy"]["return"]["mean"] for x in (0.1, 0.2)] == [0, 1]
     assert "intervals over 3 episodes" in capsys.readouterr().out
 
@@ -161,7 +161,7 @@ def test_every_run_of_a_sweep_is_evaluated(
     (tmp_path / "sweep" / SWEEP).write_text("{}")
     for name, run in {"program1": finished_run, "program2": finished_pair}.items():
         shutil.copytree(run, tmp_path / "sweep" / name)
-    words = [str(tmp_path / "sweep"), "--episodes", "3", "--render", "none", "--out"]
+    words = [str(tmp_path / "sweep"), "--episodes", "3", "--video", "none", "--out"]
     assert command_line.call(script.main, [*words, str(tmp_path / "out")]) == 0
     said = capsys.readouterr().out
     for name in ("program1", "program2"):

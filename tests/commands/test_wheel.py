@@ -36,7 +36,7 @@ def jaxrl(tmp_path_factory):
 
     pip = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
     run(*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", place, ROOT)
-    (wheel,) = place.glob("jaxrl-*.whl")
+    (wheel,) = place.glob("jaxrl_research-*.whl")
     run(sys.executable, "-m", "venv", "--without-pip", place / "venv")
     run(*pip, "--python", python, "install", "--no-deps", wheel)
     (packages,) = place.glob("venv/lib/python*/site-packages")
@@ -53,7 +53,9 @@ def test_the_installed_command_trains_and_evaluates(jaxrl):
     assert "losses.dpo" in jaxrl("list papers dpo")
     assert "Breakout" in jaxrl("suite minatar --plan --algorithms PQN").title()
     assert "too long" in jaxrl("suite gymnasium_classic --plan")  # reads published figures
+    said = jaxrl("evaluate pretrained/dqn-catch --episodes 2")
+    assert "greedy return" in " ".join(said.split())
     jaxrl(f"train ppo/cartpole {TINY}")
     jaxrl("resume runs/tiny --quiet")
-    said = jaxrl("evaluate runs/tiny --episodes 2 --render none")
+    said = jaxrl("evaluate runs/tiny --episodes 2 --video none")
     assert "greedy return" in " ".join(said.split())

@@ -7,14 +7,14 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
+from jaxrl.core.devices import BATCH
 from jaxrl.core.train import Run, start, train
 from jaxrl.core.types import Algorithm
-from jaxrl.sources.rollouts import SHARDS
 
 
 def mesh(devices):
     return jax.make_mesh(
-        (devices,), (SHARDS,), axis_types=(AxisType.Auto,), devices=jax.devices()[:devices]
+        (devices,), (BATCH,), axis_types=(AxisType.Auto,), devices=jax.devices()[:devices]
     )
 
 
@@ -44,6 +44,12 @@ def all_gathers(program) -> list[int]:
     results = " ".join(line.split(" all-gather(")[0] for line in lines if " all-gather(" in line)
     shapes = re.findall(r"\w+\[([\d,]*)\]", results)
     return [int(np.prod([int(n) for n in shape.split(",") if n])) for shape in shapes]
+
+
+def numbers(tree):
+    """Return the leaves of `tree`, those of keys as numbers."""
+    is_key = lambda x: jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
+    return [jax.random.key_data(x) if is_key(x) else x for x in jax.tree.leaves(tree)]
 
 
 def assert_equal(one, other, tolerance=1e-3):

@@ -9,11 +9,11 @@ import pytest
 
 from jaxrl.core import metrics as m
 from jaxrl.core import random, spaces
+from jaxrl.core.devices import BATCH
 from jaxrl.core.hyper import read_hyper
 from jaxrl.core.settings import full_name
 from jaxrl.core.train import advance, start
 from jaxrl.core.types import Algorithm
-from jaxrl.sources.rollouts import SHARDS
 from tests.contracts.algorithms import (
     ALGORITHMS,
     algorithm,
@@ -130,7 +130,7 @@ def test_one_program_means_the_same_on_four_devices(name):
     shared, shared_row = program(four)
     source = getattr(shared.state.source, "source", shared.state.source)  # a replay's
     streams = [x for x in jax.tree.leaves(source.streams) if x.ndim]
-    assert all(x.sharding.spec[0] == SHARDS for x in streams)
+    assert all(x.sharding.spec[0] == BATCH for x in streams)
     assert_equal((alone.state, row), (shared.state, shared_row))
     assert all(size < algorithm(name).env_steps for size in all_gathers(program))
     assert "all-reduce" in program.as_text()

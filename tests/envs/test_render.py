@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import types
 
 import jax
@@ -16,7 +17,15 @@ from jaxrl import envs
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Policy
 from jaxrl.envs import drawing, wrappers
-from jaxrl.evaluation.render import UNTIMED_FPS, record, write_gif, write_png
+from jaxrl.evaluation.render import (
+    UNTIMED_FPS,
+    Recording,
+    record,
+    write_gif,
+    write_mp4,
+    write_png,
+    write_video,
+)
 
 
 def _frame(name, *numbers, **params):
@@ -246,6 +255,32 @@ def test_a_gif_lasts_as_long_as_its_episode(tmp_path, fps):
         np.cumsum(durations) - durations
     )  # at which each appears, in the GIF and in the environment
     np.testing.assert_allclose(time, 1000 * steps / fps, atol=1000 / fps + 5)
+
+
+@pytest.mark.parametrize("fps", [1 / 0.013, 8.0])
+def test_an_mp4_plays_every_frame_at_its_rate(tmp_path, fps):
+    """Record a gray level that rises by 10 in each frame, in pictures of odd sizes."""
+    av = pytest.importorskip("av")
+    frames = [np.full((61, 83, 3), 10 * i, np.uint8) for i in range(20)]
+    write_video(Recording(frames, fps), tmp_path / "new" / "episode.mp4")
+    with av.open(str(tmp_path / "new" / "episode.mp4")) as file:
+        (stream,) = file.streams
+        assert float(stream.average_rate) == pytest.approx(fps, rel=1e-4)
+        shown = [frame.to_ndarray(format="rgb24") for frame in file.decode(video=0)]
+        seconds = float(stream.duration * stream.time_base)
+    assert seconds == pytest.approx(len(frames) / fps, rel=1e-3)
+    assert {frame.shape for frame in shown} == {(60, 82, 3)}
+    levels = np.asarray([frame.mean() for frame in shown])
+    np.testing.assert_allclose(levels, 10 * np.arange(20), atol=4)
+
+
+def test_videos_that_cannot_be_written(tmp_path, monkeypatch):
+    frame = np.zeros((4, 6, 3), np.uint8)
+    with pytest.raises(UserError, match="Unknown format of a video 'webm'"):
+        write_video(Recording([frame], 8.0), tmp_path / "a.webm")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"pip install 'jaxrl-research\[video\]', or use gif"):
+        write_mp4([frame], tmp_path / "a.mp4")
 
 
 @pytest.mark.parametrize("dt", [0.02, 0.013, 0.07])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from pathlib import Path
 
 import pytest
@@ -65,3 +66,35 @@ def test_there_is_nothing_to_say_of_one_side():
 def test_the_learning_in_the_readme_is_what_was_recorded(name):
     found = json.loads((BENCH / "results" / f"cpu-2-cores-{name}.json").read_text())
     assert report.learning(found["records"], "algorithm") in (BENCH / "README.md").read_text()
+
+
+def test_the_speed_on_the_host_is_what_was_recorded():
+    found = json.loads((BENCH / "results" / "cpu-2-cores-host.json").read_text())["records"]
+    assert report.host(found) in (BENCH / "README.md").read_text()
+    readme, speed = (
+        (BENCH.parents[1] / name).read_text() for name in ("README.md", "docs/speed.md")
+    )
+    for algorithm in ("ppo", "sac"):
+        rates = lambda side, name=algorithm: report.values(
+            found, "steps_per_s", algorithm=name, variant=side
+        )
+        sbx, sb3 = (
+            report.ratios(rates(report.OURS), rates(side)) for side in ("sbx", "stable_baselines3")
+        )
+        assert report.ratio(sbx) in speed and report.ratio(sb3) in speed
+        rounded = [f"{statistics.median(x):.1f} times" for x in (sbx, sb3)]
+        assert f"{rounded[0]} sbx, {rounded[1]} Stable-Baselines3" in readme
+
+
+def test_steps_per_second_on_the_host_are_divided_within_a_round():
+    def record_of(side, turn, rate):
+        result = {"steps_per_s": rate} if rate else {"failure": "crashed"}
+        return {"algorithm": "sac", "variant": side, "round": turn, "result": result}
+
+    records = [
+        *(record_of(report.OURS, turn, rate) for turn, rate in enumerate([300.0, 100.0, 90.0])),
+        *(record_of("sbx", turn, rate) for turn, rate in enumerate([100.0, 50.0, None])),
+    ]
+    found = cells(report.host(records))
+    assert found["sac", report.OURS] == ["100 (90-300)", "2.50 [2.00, 3.00]"]
+    assert found["sac", "sbx"] == ["75 (50-100)", "-"]

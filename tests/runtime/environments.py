@@ -13,6 +13,7 @@ from jaxrl.envs.wrappers.time_limit import time_limit
 short_cartpole = time_limit(cartpole(), 3)
 three_buttons = dataclasses.replace(cartpole(), action_space=Discrete(3))
 endless = dataclasses.replace(cartpole(), max_steps=None)
+blind = dataclasses.replace(cartpole(), name="blind", render=None)
 odd_actions = dataclasses.replace(cartpole(), action_space=(Discrete(2), Discrete(2)))
 
 

@@ -51,6 +51,18 @@ class Faulty(gymnasium.Env):
         return Faulty.fault(method, self.counts[method]) or result
 
 
+class Blind(Faulty):
+    """An environment that draws no pictures."""
+
+    metadata = {"render_modes": ["rgb_array"]}
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+
+    def render(self):
+        raise RuntimeError("no screen")
+
+
 def _hang(at: int, file: str) -> Callable[[str, int], None]:
     def fault(method, count):
         if method == "step" and count == at:
@@ -66,3 +78,4 @@ if "FAULT" in os.environ:
 
 gymnasium.register("Faulty-v0", Faulty, max_episode_steps=100)
 gymnasium.register("Endless-v0", Faulty)
+gymnasium.register("Blind-v0", Blind, max_episode_steps=100)

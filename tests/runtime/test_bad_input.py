@@ -53,8 +53,14 @@ TRAIN = {
     "--env-params force=inf": "is inf; it must be a finite 32-bit number, such as 10.",
     "--env-params force=1e300": "0160; it must be a finite 32-bit number, such as 10.",
     "--generator pgc": "did you mean 'pcg'?",
-    "--devices 2": "devices is 2, which does not divide num_shards=1",
-    "--devices 64 --agent.num-shards 64 --agent.num-envs 64": "devices is 64, but there are ",
+    "--devices 3": "does not divide into num_shards=3",
+    "--devices 64 --agent.num-shards 64 --agent.num-envs 64": "batch=64 needs 64 devices, but ",
+    "--mesh sed=2": "did you mean 'seeds'?",
+    "--mesh batch=0": "mesh has batch=0; the number of devices must be at least 1",
+    "--mesh batch=two": "mesh.batch is 'two'; it must be a whole number",
+    "--mesh seeds=2,batch=2 --devices 2": "devices is 2 and mesh has 4 devices",
+    "--mesh seeds=2 --seeds 3": "seeds=2 does not divide the 3 members of the run",
+    "--mesh model=2": "has no parameters that model=2 can split; this axis is for transformers",
     "--evaluate-env pendulum": "cannot act in 'pendulum'",
     "--evaluate-episodes 0": "evaluate_episodes is 0; it must be at least 1",
     "--resume {}": "is not a run folder: it has no config.yaml",
@@ -75,8 +81,8 @@ TRAIN = {
 # Without a file, since its settings would be for another algorithm.
 ALGORITHMS = {
     "--algorithm dqn --env pendulum": "dqn cannot act in Box",
-    "--algorithm evolution_strategy --devices 2": "'evolution_strategy' runs on one device; "
-    "devices is 2.",
+    "--algorithm evolution_strategy --agent.population 6 --devices 4": "batch=4 splits the batch "
+    "over 4 devices, which does not divide its 6 shards (num_shards, or the size of the population",
     "--algorithm dreamer4_imagination --env catch": "cannot begin with new weights, since it "
     "continues dreamer4_world_model",
 }
@@ -116,7 +122,7 @@ EVALUATE = {
     "{run} --episodes 0": "episodes is 0; it must be at least 1",
     "{run} --member 1": "member is 1; it must be 0 to 0",
     "{run} --member -1": "member is -1; it must be at least 0",
-    "{run} --render jpg": "Unknown value of --render 'jpg'; it may be one of: gif, none, png",
+    "{run} --video jpg": "Unknown value of --video 'jpg'; it may be one of: gif, mp4, none, png",
     "--episodes 3 no/where": "There is no run folder 'no/where'",
     "{run} --env pendulum": "cannot act in 'pendulum'",
     "{run} --env tests.runtime.environments:endless": "has no time limit; set max_steps",

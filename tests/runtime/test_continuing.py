@@ -141,7 +141,7 @@ def test_code_that_is_trusted_is_used(copy, capsys):
 def test_evaluating_where_code_is_trusted(copy, words, capsys):
     edit(copy, env=OWN)
     as_of_an_earlier_version(copy)
-    argv = [*words, "--episodes", "2", str(copy), "--render", "none"]
+    argv = [*words, "--episodes", "2", str(copy), "--video", "none"]
     assert command_line.call(evaluate_script.main, argv) == 0, capsys.readouterr().err
     evaluation = json.loads((copy / "evaluation.json").read_text())
     assert evaluation["env"] == "own_cartpole"

@@ -15,10 +15,13 @@ from jaxrl.algorithms.policy_gradient.ppo import ppo
 from jaxrl.algorithms.value.dqn import dqn
 from jaxrl.core import metrics as m
 from jaxrl.core import random
+from jaxrl.core.errors import UserError
 from jaxrl.core.settings import replace
+from jaxrl.core.train import Run
 from jaxrl.evaluation import render
 from jaxrl.runtime import building, host, load, training
-from jaxrl.runtime.configuration import experiment
+from jaxrl.runtime.configuration import HostSettings, experiment
+from jaxrl.runtime.driver import Program, evaluation_key
 from jaxrl.runtime.host_program import HostProgram
 from jaxrl.runtime.members import Members
 from jaxrl.sources.handed import check_played
@@ -122,6 +125,25 @@ def test_seeds_and_threads_by_configuration(tmp_path):
     assert [e.num_envs for e in program.players.environments] == [1, 1]
 
 
+@pytest.mark.parametrize("members", [None, 2])
+def test_evaluations_have_what_the_algorithm_measures(members):
+    env = envs.make("gymnasium/tests.runtime.faulty:Faulty-v0")
+    learner = dqn(env, replace(dqn.Config(), SMALL))
+    own = dataclasses.replace(learner, measure=lambda state, key: {"bits": jax.random.bits(key)})
+    program = HostProgram(Program(own, members), HostSettings())
+    key = random.key(0)
+    progress = program.start(key if members is None else jax.random.split(key, members))
+    found = program.evaluation(env, 1, True)(progress.run)
+    assert found["bits"].shape == found["return"].shape
+    keys = jax.numpy.atleast_1d(progress.run.key)
+    expected = [
+        jax.random.bits(jax.random.fold_in(evaluation_key(Run(None, key, np.uint32(0))), 1))
+        for key in keys
+    ]
+    np.testing.assert_array_equal(np.atleast_1d(found["bits"]), expected)
+    program.close()
+
+
 def test_an_episode_is_recorded(tmp_path):
     pytest.importorskip("pygame")
     env = envs.make("gymnasium/CartPole-v1")
@@ -133,3 +155,25 @@ def test_an_episode_is_recorded(tmp_path):
     assert recording.frames[0].shape == (400, 600, 3)
     render.write_gif(recording.frames, tmp_path / "a.gif", recording.fps)
     assert (tmp_path / "a.gif").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("draws", [True, False])
+def test_a_run_on_the_host_records_videos_or_says_why_not(tmp_path, draws):
+    if draws:
+        pytest.importorskip("pygame")
+    settings = {
+        "algorithm": "dqn",
+        "env": "gymnasium/CartPole-v1" if draws else "gymnasium/tests.runtime.faulty:Blind-v0",
+        "steps": 50,
+        "evaluate_every": -1,
+        "record_every": 10,
+        "out": str(tmp_path),
+        "agent": SMALL | {"num_steps": 1, "capacity": 100},
+    }
+    if draws:
+        folder = training.train(experiment(settings))
+        names = sorted(path.name for path in (folder / "videos").iterdir())
+        assert names == ["40.gif", "50.gif"]
+    else:
+        with pytest.raises(UserError, match=r"record_every is 10, but .* draws .*: no screen"):
+            training.train(experiment(settings))

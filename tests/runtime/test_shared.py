@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import PartitionSpec
 
 from jaxrl.core import random, shared
 from jaxrl.core.errors import UserError
@@ -17,7 +16,6 @@ from jaxrl.datasets.transitions import from_episodes
 from jaxrl.runtime import continuing
 from jaxrl.runtime.driver import Program
 from jaxrl.sources import dataset, proportional
-from jaxrl.sources.rollouts import SHARDS
 from tests.runtime import averaging, tiny
 from tests.runtime.test_driver import bits
 
@@ -89,12 +87,12 @@ def test_members_share_one_copy(algorithm, alone):
     means = progress.run.state.agent.mean
     assert len(np.unique(means)) == SEEDS
 
-    program = Program(
-        algorithm, SEEDS, devices=4
-    )  # each device has all data, and a part of each batch
+    # Each device has all data, and a part of each batch.
+    program = Program(algorithm, SEEDS, {"batch": 4})
     progress = program.start(keys, {"rate": rates})
     source = progress.run.state.source
-    assert source.source.order.sharding.spec == PartitionSpec(None, SHARDS)
+    order = source.source.order
+    assert order.sharding.shard_shape(order.shape) == (SEEDS, order.size // SEEDS // 4)
     assert source.transitions.value.reward.sharding.is_fully_replicated
     chunk = program.compile(progress)
     np.testing.assert_allclose(chunk(progress, STEPS).run.state.agent.mean, means, rtol=1e-5)

@@ -12,7 +12,17 @@ import pytest
 from jaxrl import runtime
 from jaxrl.commands import evaluate
 from jaxrl.core.errors import UserError
-from jaxrl.runtime import building, checkpoints, configuration, continuing, run_folder, session
+from jaxrl.core.train import Run
+from jaxrl.evaluation import render
+from jaxrl.runtime import (
+    building,
+    checkpoints,
+    configuration,
+    continuing,
+    driver,
+    run_folder,
+    session,
+)
 from jaxrl.runtime import log as logs
 from jaxrl.runtime.members import Members, read_members
 from tests.runtime import tiny
@@ -316,11 +326,39 @@ def test_a_run_of_a_game_says_whose_return_it_is_and_how_far_it_can_be_exploited
     for said in (progress.group(), final.group()):
         assert re.search(r" return of agent 0 -?\d.* · .*exploitability 0\.\d", said)
     assert (tmp_path / "game" / "learning_curve.png").exists()
-    words = [str(tmp_path / "game"), "--episodes", "2", "--render", "none"]
+    words = [str(tmp_path / "game"), "--episodes", "2", "--video", "none"]
     assert tiny.command_line.call(evaluate.main, words) == 0
     found = json.loads((tmp_path / "game" / "evaluation.json").read_text())["measured"]
     assert found["exploitability"]["mean"] == pytest.approx(np.mean(exploited), rel=1e-4)
     assert "measured exploitability" in capsys.readouterr().out
+
+
+def test_videos_in_training_show_the_first_seed_and_change_no_bit(finished_pair, tmp_path):
+    words = ("--seeds", "2", "--record-every", str(12 * tiny.ENV_STEPS))
+    folder = tiny.train(tmp_path, "run", *words)
+    tiny.assert_same_run(folder, finished_pair)
+    names = sorted(path.name for path in (folder / "videos").iterdir())
+    assert names == ["384.gif", "640.gif"]
+    trained = continuing.load(folder)
+    first = trained.members.keys(trained.config.generator)[0]
+    run = Run(trained.state, first, np.uint32(trained.step))
+    key = jax.random.fold_in(driver.evaluation_key(run), 2)
+    episode = render.record(trained.env, trained.policy, key)
+    render.write_video(episode, tmp_path / "again.gif")
+    assert (tmp_path / "again.gif").read_bytes() == (folder / "videos" / "640.gif").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--env tests.runtime.environments:blind", "'blind' draws no pictures"),
+        ("--video webm", "video is 'webm'; it must be one of gif, mp4"),
+    ],
+)
+def test_videos_that_cannot_be_are_refused_at_once(tmp_path, capsys, words, said):
+    assert tiny.call("train", tmp_path, "--record-every", "32", *words.split()) == 2
+    assert said in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["tiny.yaml"]
 
 
 @pytest.mark.parametrize(
@@ -398,4 +436,4 @@ def test_plans_round_up_to_whole_updates():
     algorithm = building.build(config)[1]
     assert algorithm.env_steps == tiny.ENV_STEPS
     plan = building.plan(config, algorithm)
-    assert dataclasses.astuple(plan) == (4, 1, 0, 1)
+    assert dataclasses.astuple(plan) == (4, 1, 0, 1, 0)

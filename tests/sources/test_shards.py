@@ -5,11 +5,11 @@ import jax.numpy as jnp
 import pytest
 
 from jaxrl.core import random
+from jaxrl.core.devices import BATCH
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Policy
 from jaxrl.sources import dataset, episodes, mixed, proportional, replay, rollouts
 from jaxrl.sources.recordings import recordings
-from jaxrl.sources.rollouts import SHARDS
 from tests.contracts import devices
 from tests.datasets.files import counted_steps, environment
 
@@ -82,7 +82,7 @@ def test_batches_are_split_and_the_same(run_on, name):
     batch = four[1][name]
     axis = batch.reward.ndim - 1
     for x in (batch.observation, batch.action, batch.reward):
-        assert x.sharding.spec[axis] == SHARDS
+        assert x.sharding.spec[axis] == BATCH
     devices.assert_equal([part[name] for part in one], [part[name] for part in four], 1e-5)
 
 

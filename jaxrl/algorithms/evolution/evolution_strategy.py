@@ -80,6 +80,7 @@ def build(env: Environment, config: Config) -> Direct:
         finite=finite,
         env_steps=config.population * config.episodes * (env.max_steps or 0),
         scores=scoring.SCORES,
+        num_shards=config.chunk or config.population,
     )
 
 

@@ -215,6 +215,7 @@ def build(env: Environment, config: Config) -> Direct:
         finite=finite,
         env_steps=plays * (env.max_steps or 0),
         scores=scoring.SCORES | ({"novelty": "novelty"} if by_novelty else {}),
+        num_shards=config.chunk or config.population,
     )
 
 
@@ -249,7 +250,7 @@ genetic = DirectBuilder(
 )
 
 TINY = {
-    "env": "cartpole", "population": 6, "parents": 2, "hidden": (), "max_generations": 4,
+    "env": "cartpole", "population": 8, "parents": 2, "hidden": (), "max_generations": 4,
     "elite_candidates": 2, "elite_episodes": 2, "selection": "novelty",
     "descriptor": ("observation.0",), "memory": 8,
 }  # fmt: skip

@@ -135,6 +135,7 @@ def _build(env: Environment, config: Config) -> Algorithm:
         env_steps=config.population * config.episodes * (env.max_steps or 0),
         config=config,
         scores=archives.SCORES,
+        num_shards=config.chunk or config.population,
     )
     # A select would copy the archive, which can take longer than playing.
     return guard(algorithm, finite, but=("archive",))

@@ -253,13 +253,13 @@ def _build(env: Environment, config: Config) -> Algorithm:
         + config.population * config.episodes * (env.max_steps or 0),
         config=config,
         scores=archives.SCORES,
-        num_shards=config.ppo.rollouts.num_shards,
+        num_shards=config.chunk or config.population,
     )
     return guard(algorithm, finite)
 
 
 TINY = {
-    "env": "cartpole", "population": 3, "num_envs": 2, "num_steps": 4, "minibatches": 1,
+    "env": "cartpole", "population": 4, "num_envs": 2, "num_steps": 4, "minibatches": 1,
     "epochs": 1, "gradient_updates": 1, "walk_updates": 1, "hidden": (4,),
     "descriptor": ("observation.0",), "low": (-1.0,), "high": (1.0,), "cells": (8,),
 }  # fmt: skip

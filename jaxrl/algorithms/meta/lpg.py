@@ -226,7 +226,9 @@ def _build(env: Environment, config: Config) -> Algorithm:
 
 def on_rollouts(env: Environment, config: Config, tasks: Any = None) -> Algorithm:
     """Build LPG on rollouts of `env`, with a random rule if `config` names none."""
-    return learn(agent(env, config), rollouts(env, config.num_envs, config.num_steps, tasks))
+    algorithm = learn(agent(env, config), rollouts(env, config.num_envs, config.num_steps, tasks))
+    # Each update is of the whole window, so the environments may be split in any way.
+    return dataclasses.replace(algorithm, num_shards=config.num_envs)
 
 
 def save_rule(path: str | Path, rule: Tree) -> None:
@@ -264,6 +266,6 @@ def _check(env: Environment, config: Config) -> None:
 
 # The rule is missing, since it is a file that `save_rule` writes.
 TINY = {
-    "env": "random_mdp", "env_params": {"num_states": 4, "num_actions": 3}, "num_envs": 2,
+    "env": "random_mdp", "env_params": {"num_states": 4, "num_actions": 3}, "num_envs": 4,
     "num_steps": 4, "bootstrap": 3, "rule_width": 4,
 }  # fmt: skip

@@ -31,11 +31,12 @@ from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.hyper import MANY, WIDE, check, hypers, select
 from jaxrl.core.train import train
-from jaxrl.core.types import Algorithm, Array, Environment, Key, Tree, struct
+from jaxrl.core.types import REPLICATED, Algorithm, Array, Environment, Key, Tree, struct
 from jaxrl.kit import hyper, static
 from jaxrl.kit.groups import TRANSFORMATIONS, plain_optimizer
 from jaxrl.kit.optimization import descend
 from jaxrl.networks.heads import check_discrete
+from jaxrl.sources.rollouts import SPLIT
 from jaxrl.tasks.basic import draw_once
 
 OUTER = ("gradient", "evolution")
@@ -208,7 +209,9 @@ def _build(env: Environment, config: Config) -> Algorithm:
         policy=lambda state: home.policy(train_learner(state)),
         hyper=defaults,
         env_steps=estimate.env_steps,
+        partition=State(REPLICATED, REPLICATED, SPLIT, *[REPLICATED] * 4),
         config=config,
+        num_shards=config.learners if config.outer == "gradient" else config.pairs,
     )
     return guard(algorithm, finite)
 
@@ -225,4 +228,4 @@ def _check(env: Environment, config: Config) -> None:
             )
 
 
-TINY = lpg.TINY | {"lifetimes": (2, 4), "updates": 2, "pairs": 2}
+TINY = lpg.TINY | {"lifetimes": (2, 4), "updates": 2, "pairs": 4}

@@ -13,17 +13,20 @@ from jaxrl.core.errors import UserError, unknown
 from jaxrl.core.types import Environment
 from jaxrl.envs.adapters import package
 from jaxrl.envs.adapters.gymnasium import PREFIX, describe
+from jaxrl.envs.wrappers import registry
 from jaxrl.envs.wrappers.registry import Named, split_name
 
 
 def wrap(env: Environment, named: Sequence[Named]) -> Environment:
-    """Wrap an environment on the host in wrappers by name, the first of them innermost.
+    """Wrap an environment, compiled or on the host, in wrappers by name, the first innermost.
 
-    named: as in `wrappers.registry.wrap`: `frame_stack`, `action_repeat`, or those of Gymnasium by
-        names such as {"gymnasium/ResizeObservation": {"shape": [84, 84]}}.
+    named: as in `wrappers.registry.wrap`; on the host `frame_stack`, `action_repeat`, or those of
+        Gymnasium by names such as {"gymnasium/ResizeObservation": {"shape": [84, 84]}}.
 
     Raises `UserError` for other names, and for an environment that cannot be wrapped.
     """
+    if env.host is None:
+        return registry.wrap(env, named)
     for entry in named:
         name, given = split_name(entry)
         if env.host.one is None:

@@ -15,6 +15,7 @@ from jaxrl import losses
 from jaxrl.algorithms.meta.shared.lifetimes import Life, begin, is_over, live, renew
 from jaxrl.core import metrics as m
 from jaxrl.core import trees
+from jaxrl.core.devices import spread
 from jaxrl.core.types import Algorithm, Array, Environment, Hyper, Key, Tree, struct
 from jaxrl.kit.groups import plain_optimizer
 from jaxrl.kit.optimization import descend
@@ -214,7 +215,7 @@ def evolution(inner: Algorithm, horizons: tuple[int, ...], pairs: int, updates: 
 
             return jax.vmap(one)(jnp.array([1.0, -1.0]))
 
-        rows = jax.vmap(of_pair)(noise, keys, own)
+        rows = jax.vmap(of_pair)(*spread((noise, keys, own)))
         # NaN, the mean of no episodes, is neither higher nor lower.
         value = rows["final_return"].value()
         better = (value[:, 0] > value[:, 1]).astype(jnp.float32)

@@ -1,0 +1,42 @@
+"""The axes of the mesh of devices over which a run is spread."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+from jax.sharding import PartitionSpec
+
+from jaxrl.core.types import Tree
+
+SEEDS = "seeds"
+"""The axis over which the members of a run are split: its seeds, and the points of a sweep."""
+BATCH = "batch"
+"""The axis over which environments, batches and populations are split."""
+FSDP = "fsdp"
+"""The axis over which batches and, by their size, parameters and optimizer states are split."""
+MODEL = "model"
+"""The axis over which the parameters of transformers are split, by their names."""
+AXES = (SEEDS, BATCH, FSDP, MODEL)
+
+
+def spread(tree: Tree) -> Tree:
+    """Split the leading axis of the arrays of `tree` over the devices that share a batch.
+
+    This is for what no state holds and so nothing has split before: the policies of a population,
+    the episodes of an evaluation. It leaves alone what is traced without a mesh (`jax.set_mesh`),
+    and arrays whose leading axis the number of devices does not divide.
+    """
+    mesh: Any = jax.sharding.get_abstract_mesh()
+    names = tuple(name for name in (BATCH, FSDP) if name in mesh.axis_names)
+    count = math.prod(mesh.shape[name] for name in names)
+    if count == 1:
+        return tree
+
+    def split(x: Any) -> Any:
+        if x.ndim == 0 or x.shape[0] % count:
+            return x
+        return jax.lax.with_sharding_constraint(x, PartitionSpec(names))
+
+    return jax.tree.map(split, tree)
