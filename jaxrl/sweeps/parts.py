@@ -14,7 +14,7 @@ import numpy as np
 
 from jaxrl.core.errors import UserError
 from jaxrl.core.hyper import MANY, check, static
-from jaxrl.runtime import continuing, run_folder
+from jaxrl.runtime import continuing, files, run_folder
 from jaxrl.runtime.configuration import STEPS, Experiment
 from jaxrl.runtime.members import SWEEP, Members
 from jaxrl.sweeps import selection
@@ -59,7 +59,7 @@ class Sweep:
     chunks: list[int]  # for each program, the number of members trained at once
 
     def write(self, path: Path) -> None:
-        path.write_text(json.dumps(dataclasses.asdict(self), indent=1))
+        files.write_text(path, json.dumps(dataclasses.asdict(self), indent=1))
 
 
 def programs(config: Experiment, new: Sweep) -> list[list[tuple[int, int]]]:
@@ -161,7 +161,7 @@ def _exchange(part: Part, scores: np.ndarray, rng: np.random.Generator, new: Swe
 def read(folder: Path, config: Experiment) -> Sweep:
     """Return the sweep in `folder`. Raises `UserError` if its file cannot be read."""
     try:
-        data = json.loads((folder / SWEEP).read_text())
+        data = files.read_json(folder / SWEEP)
         run_folder.check_trust(folder, data, config.trust or continuing.trusted_code(config))
         found = [{k: _as_tuple(v) for k, v in point.items()} for point in data["points"]]
         varied = {

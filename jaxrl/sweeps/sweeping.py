@@ -23,7 +23,7 @@ from pathlib import Path
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.hyper import check
-from jaxrl.runtime import configuration, continuing, run_folder, training
+from jaxrl.runtime import configuration, continuing, files, run_folder, training
 from jaxrl.runtime.building import build, configure_jax, plan
 from jaxrl.runtime.configuration import Experiment
 from jaxrl.runtime.display import Display
@@ -79,8 +79,9 @@ def sweep(
     generator = random.generator_name(random.key(0, config.generator))
     config = dataclasses.replace(config, generator=generator)
     with run_folder.draft(config.out, config.name) as draft:
-        configuration.write(config, draft / "config.yaml")
-        new.write(draft / SWEEP)
+        with files.explained(draft):
+            configuration.write(config, draft / "config.yaml")
+            new.write(draft / SWEEP)
         stem = f"{run_folder.slug(config.algorithm)}-{run_folder.slug(config.env)}"
         return _run(run_folder.publish(draft, config.name, stem), config, new, display)
 
@@ -156,9 +157,10 @@ def _run(folder: Path, config: Experiment, new: Sweep, display: Display) -> Path
                 display.warn(f"To resume the sweep: {run_folder.resume_command(folder)}")
                 raise
             done.append(part)
-            results.write_comparison(folder, config, new.points, done, display)
-            if new.search.pbt:
-                results.write_lineage(folder, new, done)
+            with files.explained(folder):
+                results.write_comparison(folder, config, new.points, done, display)
+                if new.search.pbt:
+                    results.write_lineage(folder, new, done)
         if segment + 1 < len(ends):
             scores = [results.final_scores(folder, part) for part in parts]
             parts = next_parts(config, new, parts, scores, segment)
@@ -220,6 +222,7 @@ def _compare_members(folder: Path, config: Experiment, display: Display) -> Path
     part = Part("", [found.index(label) for label in labels], members)
     if not results.evaluations(folder, part, display)[0].size:
         raise UserError(f"The log of '{folder}' has no evaluations to compare.")
-    results.write_comparison(folder, config, found, [part], display)
+    with files.explained(folder):
+        results.write_comparison(folder, config, found, [part], display)
     results.print_ranking(folder, found, [part], display)
     return folder
