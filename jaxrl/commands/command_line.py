@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
 import os
 import re
@@ -24,7 +25,7 @@ from jaxrl.runtime.configuration import Experiment, Trust
 from jaxrl.runtime.errors import Stopped, first_line, out_of_memory
 
 T = TypeVar("T")
-PATIENCE = 5.0  # seconds that an interrupted command may take to end
+PATIENCE = 5.0  # seconds that an interrupted command may take to clean up
 
 
 def run(main: Callable[[Sequence[str]], int | None]) -> typing.NoReturn:
@@ -40,11 +41,19 @@ def run(main: Callable[[Sequence[str]], int | None]) -> typing.NoReturn:
         # Python flushes stdout once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 128 + signal.SIGPIPE
-    if code == 128 + signal.SIGINT:  # Python waits for a computation, which may never end
-        late = threading.Timer(PATIENCE, os._exit, [code])
-        late.daemon = True
-        late.start()
+    if code == 128 + signal.SIGINT:
+        _leave(code)
     sys.exit(code)
+
+
+def _leave(code: int) -> typing.NoReturn:
+    """End the process as `sys.exit` does, without waiting for computations that may never end."""
+    late = threading.Timer(PATIENCE, os._exit, [code])  # if even this waits for one
+    late.daemon = True
+    late.start()
+    atexit._run_exitfuncs()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def call(main: Callable[[Sequence[str]], int | None], argv: Sequence[str]) -> int:

@@ -39,8 +39,6 @@ def configure_jax(config: Experiment) -> None:
 def build(config: Experiment) -> tuple[Environment, Algorithm]:
     """Return the environment and the algorithm that `config` describes. Raises `UserError`."""
     env = wrapping.wrap(envs.make(config.env, **config.env_params), config.wrappers)
-    if ":" in config.env and not env.host:  # a user's own: say in a sentence what is wrong with it
-        check_structure(env)
     builder, _ = algorithms.builder(config.algorithm)
     before = getattr(builder, "goes_on_from", "")
     if before and not (config.warm_start or config.fork):
@@ -49,6 +47,8 @@ def build(config: Experiment) -> tuple[Environment, Algorithm]:
             "warm_start to the folder of such a run, or to a configuration to train first."
         )
     algorithm = builder(env, config.agent)
+    if ":" in config.env and not env.host:  # a user's own: say in a sentence what is wrong with it
+        check_structure(env)
     if env.host:
         check_played(algorithm.source, config.algorithm)
     return env, algorithm

@@ -103,7 +103,7 @@ def _cause(error: Exception, folder: Path | None) -> str | None:
     if not isinstance(error, OSError | CheckpointError):
         return None
     if folder is not None and _is_gone(folder):
-        if checkpoints.steps(run_folder.checkpoints(folder)):
+        if (folder / "members.json").is_file():
             return (
                 f"'{folder / 'config.yaml'}' is gone, without which the run cannot be continued; "
                 f"its checkpoints are in {run_folder.checkpoints(folder)}."
