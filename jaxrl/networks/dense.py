@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxrl.core.types import Array
+from jaxrl.networks.compute import product
 
 
 @jax.custom_jvp
@@ -57,8 +58,24 @@ def _dot_general(x, w, dimension_numbers, precision=None, preferred_element_type
     return matmul(x, w)
 
 
+def hidden_matmul(x: Array, w: Array) -> Array:
+    """Multiply as `matmul` does, in bfloat16 if networks compute so (`compute.product`)."""
+    return product(matmul, x, w)
+
+
+def _hidden_dot_general(x, w, dimension_numbers, precision=None, preferred_element_type=None):
+    assert dimension_numbers == (((x.ndim - 1,), (0,)), ((), ()))
+    return hidden_matmul(x, w)
+
+
 def dense(
     width: int, kernel_init: nn.initializers.Initializer, name: str | None = None
 ) -> nn.Dense:
-    """Make a flax dense layer [..., I] -> [..., width] that multiplies with `matmul`."""
+    """Make a flax dense layer [..., I] -> [..., width] that multiplies with `matmul`, as the last
+    one of a network should."""
     return nn.Dense(width, kernel_init=kernel_init, dot_general=_dot_general, name=name)
+
+
+def hidden_dense(width: int, kernel_init: nn.initializers.Initializer) -> nn.Dense:
+    """Make a flax dense layer [..., I] -> [..., width] that multiplies with `hidden_matmul`."""
+    return nn.Dense(width, kernel_init=kernel_init, dot_general=_hidden_dot_general)

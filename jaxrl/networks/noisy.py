@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from jaxrl.core.staging import isolate
 from jaxrl.core.types import Array
-from jaxrl.networks.dense import matmul
+from jaxrl.networks.dense import hidden_matmul, matmul
 
 
 class NoisyDense(nn.Module):
@@ -26,6 +26,7 @@ class NoisyDense(nn.Module):
 
     width: int
     sigma: float = 0.5  # initial scale of the noise is sigma / sqrt(D)
+    hidden: bool = False  # whether it is not the last layer
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
@@ -44,7 +45,7 @@ class NoisyDense(nn.Module):
             along, across = noise[:size], noise[size:]
             weight += weight_scale * jnp.outer(along, across)
             bias += bias_scale * across
-        return matmul(x, weight) + bias
+        return (hidden_matmul if self.hidden else matmul)(x, weight) + bias
 
 
 def _signed_root(noise: Array) -> Array:

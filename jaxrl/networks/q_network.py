@@ -12,7 +12,7 @@ from jaxrl import gradients, losses
 from jaxrl.core.spaces import Space
 from jaxrl.core.types import Array, TimeStep
 from jaxrl.networks import encoders
-from jaxrl.networks.dense import dense
+from jaxrl.networks.dense import dense, hidden_dense
 from jaxrl.networks.initializers import initializer
 from jaxrl.networks.noisy import NoisyDense
 from jaxrl.networks.recurrent import GRU
@@ -52,14 +52,15 @@ class _Streams(nn.Module):
         return jnp.moveaxis(losses.dueling_q_values(value, jnp.moveaxis(advantage, -2, -1)), -1, -2)
 
     def _stream(self, x: Array, rows: int) -> Array:
-        x = optional_layer_norm(self._layer(self.widths[-1])(x), self.layer_norm)
+        x = optional_layer_norm(self._layer(self.widths[-1], hidden=True)(x), self.layer_norm)
         x = activation(self.activation)(x)
         return self._layer(rows * self.num_outputs)(x).reshape(*x.shape[:-1], rows, -1)
 
-    def _layer(self, width: int) -> nn.Module:
+    def _layer(self, width: int, hidden: bool = False) -> nn.Module:
         if self.noisy:
-            return NoisyDense(width)
-        return dense(width, initializer(self.initializer, math.sqrt(2)))
+            return NoisyDense(width, hidden=hidden)
+        make = hidden_dense if hidden else dense
+        return make(width, initializer(self.initializer, math.sqrt(2)))
 
 
 class QNetwork(_Streams):
@@ -91,7 +92,7 @@ class ImplicitQuantiles(_Streams):
         x = self._features(timestep)
         if tau is None:
             return x
-        layer = dense(x.shape[-1], initializer(self.initializer, math.sqrt(2)))
+        layer = hidden_dense(x.shape[-1], initializer(self.initializer, math.sqrt(2)))
         embedding = nn.relu(layer(losses.cosine_features(tau, self.num_cosines)))
         return jnp.moveaxis(self._outputs(x[..., None, :] * embedding)[..., 0], -1, -2)
 

@@ -11,6 +11,7 @@ from jaxrl.core import trees
 from jaxrl.core.spaces import Space
 from jaxrl.core.types import Array, TimeStep, Transition, Tree, struct
 from jaxrl.networks import encoders
+from jaxrl.networks.compute import module_again
 from jaxrl.networks.dense import dense
 from jaxrl.networks.initializers import initializer
 from jaxrl.networks.recurrent import GRU
@@ -132,7 +133,9 @@ class RecurrentWorldModel(nn.Module):
             after = Latent(hidden, module._sample(posterior, noise))
             return after, (before, after, posterior)
 
-        scan = nn.scan(step, variable_broadcast="params", split_rngs={"params": False})
+        scan = nn.scan(
+            module_again(step), variable_broadcast="params", split_rngs={"params": False}
+        )
         inputs = (start.latent, first, action, arrived, noise)
         _, (before, after, posterior) = scan(self, self.initial(first.shape[1]), inputs)
         after = Beliefs(after, posterior, self._prior(after.deterministic))

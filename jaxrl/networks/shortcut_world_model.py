@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxrl import diffusion
 from jaxrl.core.types import Array, Key, struct
 from jaxrl.networks.apply import Apply
-from jaxrl.networks.dense import dense
+from jaxrl.networks.dense import dense, hidden_dense
 from jaxrl.networks.initializers import initializer
 from jaxrl.networks.torsos import MLP
 from jaxrl.networks.transformer import Cache, Transformer
@@ -63,7 +63,7 @@ class ShortcutWorldModel(nn.Module):
         zeros = nn.initializers.zeros
         # All embeddings start as large as positions, since a frame's noise would drown the action.
         embed = lambda n: nn.Embed(n, self.width, embedding_init=nn.initializers.normal(0.1))
-        self.embed_frame = dense(self.width, initializer("orthogonal", 0.1))
+        self.embed_frame = hidden_dense(self.width, initializer("orthogonal", 0.1))
         self.embed_action = embed(self.num_actions + 1)
         self.embed_level = embed(self.levels + 1)
         self.embed_step = embed(self.levels.bit_length())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -12,7 +13,8 @@ import jax.numpy as jnp
 from jaxrl.core.errors import UserError, unknown
 from jaxrl.core.spaces import Box, Space
 from jaxrl.core.types import Array
-from jaxrl.networks.dense import dense, matmul
+from jaxrl.networks.compute import product
+from jaxrl.networks.dense import hidden_dense, hidden_matmul
 from jaxrl.networks.initializers import initializer
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
@@ -59,7 +61,7 @@ class MLP(nn.Module):
     def __call__(self, x: Array, train: bool = False) -> Array:
         x = self._normalize(x, train)
         for width in self.widths:
-            x = dense(width, initializer(self.initializer, math.sqrt(2)))(x)
+            x = hidden_dense(width, initializer(self.initializer, math.sqrt(2)))(x)
             x = activation(self.activation)(optional_layer_norm(x, self.layer_norm))
             x = self._normalize(x, train)
         return x
@@ -91,19 +93,20 @@ class Conv(nn.Module):
         bias = self.param("bias", nn.initializers.zeros, (self.width,))
         if self.form == "direct" or (self.form == "auto" and jax.default_backend() != "cpu"):
             order = ("NHWC", "HWIO", "NHWC")
-            return (
-                jax.lax.conv_general_dilated(x, kernel, (1, 1), "VALID", None, None, order) + bias
+            convolve = lambda x, w: jax.lax.conv_general_dilated(
+                x, w, (1, 1), "VALID", None, None, order
             )
+            return product(convolve, x, kernel) + bias
 
-        def product(x):
+        def of_slices(x):
             parts = [x[:, i : i + height, j : j + width] for i in range(3) for j in range(3)]
             rows = jnp.concatenate(parts, -1).reshape(-1, 9 * x.shape[-1])
-            y = matmul(rows, kernel.reshape(-1, self.width)) + bias
+            y = hidden_matmul(rows, kernel.reshape(-1, self.width)) + bias
             return y.reshape(-1, height, width, self.width)
 
         if len(x) <= 8 * BLOCK or len(x) % BLOCK:
-            return product(x)
-        y = jax.lax.map(jax.checkpoint(product), x.reshape(-1, BLOCK, *x.shape[1:]))
+            return of_slices(x)
+        y = jax.lax.map(jax.checkpoint(of_slices), x.reshape(-1, BLOCK, *x.shape[1:]))
         return y.reshape(-1, *y.shape[2:])
 
 
@@ -142,6 +145,12 @@ def _encode_images(encode: Callable[[Array], Array], x: Array) -> Array:
     return jnp.moveaxis(y, 0, -2) if x.ndim > 4 else y
 
 
+def _convolve(x: Array, kernel: Array, *args: Any, **options: Any) -> Array:
+    """Call `conv_general_dilated` as flax does."""
+    convolve = lambda x, kernel: jax.lax.conv_general_dilated(x, kernel, *args, **options)
+    return product(convolve, x, kernel)
+
+
 # Channels, kernel and stride of each layer.
 NATURE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
 DREAMER = ((32, 4, 2), (64, 4, 2), (128, 4, 2), (256, 4, 2))
@@ -164,7 +173,10 @@ class PixelEncoder(nn.Module):
     def __call__(self, x: Array) -> Array:
         def encode(y):
             for channels, kernel, stride in self.layers:
-                y = nn.Conv(channels, (kernel, kernel), stride, padding="VALID")(y)
+                size = (kernel, kernel)
+                y = nn.Conv(
+                    channels, size, stride, padding="VALID", conv_general_dilated=_convolve
+                )(y)
                 y = activation(self.activation)(optional_layer_norm(y, self.layer_norm))
             return y
 

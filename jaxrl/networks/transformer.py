@@ -7,9 +7,15 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.core.types import Array, struct
-from jaxrl.networks.dense import dense
+from jaxrl.networks.compute import module_again, product
+from jaxrl.networks.dense import hidden_dense
 
 HIDDEN = -1e9  # finite, so that a row of logits with nothing visible does not become NaN
+
+
+def contract(equation: str, x: Array, y: Array) -> Array:
+    """Return `einsum` of two arrays, in bfloat16 if networks compute so."""
+    return product(lambda x, y: jnp.einsum(equation, x, y), x, y)
 
 
 @struct
@@ -38,15 +44,28 @@ class Block(nn.Module):
     def setup(self):
         init = nn.initializers.lecun_normal()
         self.norms = [nn.LayerNorm(), nn.LayerNorm()]
-        self.projections = dense(3 * self.width, init)
-        self.mix = dense(self.width, init)
-        self.grow, self.shrink = dense(4 * self.width, init), dense(self.width, init)
+        self.projections = hidden_dense(3 * self.width, init)
+        self.mix = hidden_dense(self.width, init)
+        self.grow, self.shrink = hidden_dense(4 * self.width, init), hidden_dense(self.width, init)
 
     def project(self, x: Array) -> tuple[Array, Array, Array]:
         """Project x [..., width] to queries, keys and values, each [..., heads, width / heads]."""
         parts = jnp.split(self.projections(self.norms[0](x)), 3, -1)
         query, key, value = (p.reshape(*x.shape[:-1], self.heads, -1) for p in parts)
         return query / jnp.sqrt(query.shape[-1]), key, value
+
+    def attend(
+        self, x: Array, keys: Array, values: Array, visible: Array
+    ) -> tuple[Array, Array, Array]:
+        """Apply the block to a window x [T, B, width] after remembered keys and values
+        [B, length, heads, width / heads], of which a step sees those that are `visible`
+        [T, B, 1, length + T]. Returns x, and the keys and values of the window."""
+        query, key, value = self.project(x)
+        both = lambda old, new: jnp.concatenate([old, jnp.moveaxis(new, 0, 1)], 1)
+        logits = contract("tbhd,bshd->tbhs", query, both(keys, key))
+        weights = jax.nn.softmax(jnp.where(visible, logits, HIDDEN))
+        attended = contract("tbhs,bshd->tbhd", weights, both(values, value))
+        return self.finish(x, attended), key, value
 
     def finish(self, x: Array, attended: Array) -> Array:
         """Add the attention [..., heads, width / heads] and the perceptron to x [..., width]."""
@@ -88,9 +107,9 @@ class Transformer(nn.Module):
             put = lambda new, old: jnp.where(here[:, :, None, None], new[:, None], old[:, i])  # noqa: B023
             keys.append(put(key, memory.keys))
             values.append(put(value, memory.values))
-            logits = jnp.einsum("bhd,bshd->bhs", query, keys[-1])
+            logits = contract("bhd,bshd->bhs", query, keys[-1])
             weights = jax.nn.softmax(jnp.where(visible[:, None], logits, HIDDEN))
-            x = block.finish(x, jnp.einsum("bhs,bshd->bhd", weights, values[-1]))
+            x = block.finish(x, contract("bhs,bshd->bhd", weights, values[-1]))
         stack = lambda slots: jnp.stack(slots, 1)
         return self.norm(x), Cache(stack(keys), stack(values), memory.position + 1)
 
@@ -114,15 +133,11 @@ class Transformer(nn.Module):
 
         x = x + self.positions[slot]
         keys, values = [], []
+        attend = module_again(Block.attend)
         for i, block in enumerate(self.blocks):
-            query, key, value = block.project(x)
+            x, key, value = attend(block, x, memory.keys[:, i], memory.values[:, i], visible)
             keys.append(key)
             values.append(value)
-            both = lambda old, new: jnp.concatenate([old[:, i], jnp.moveaxis(new, 0, 1)], 1)  # noqa: B023
-            logits = jnp.einsum("tbhd,bshd->tbhs", query, both(memory.keys, key))
-            weights = jax.nn.softmax(jnp.where(visible, logits, HIDDEN))
-            attended = jnp.einsum("tbhs,bshd->tbhd", weights, both(memory.values, value))
-            x = block.finish(x, attended)
 
         # Time in the window at which slot s was filled, as of step t; negative: before the window.
         filled = time[:, None, None] - position[:, :, None] + jnp.arange(self.length)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxrl.core.spaces import Space
 from jaxrl.core.types import Array, TimeStep
 from jaxrl.networks import encoders
-from jaxrl.networks.dense import dense
+from jaxrl.networks.dense import dense, hidden_dense
 from jaxrl.networks.torsos import MLP, image_encoder
 
 
@@ -35,7 +35,7 @@ class ValueEquivalentModel(nn.Module):
     def setup(self):
         torso = lambda: MLP(self.hidden, self.activation)
         head = lambda size: dense(size, nn.initializers.zeros)
-        latent = lambda: dense(self.width, nn.initializers.lecun_normal())
+        latent = lambda: hidden_dense(self.width, nn.initializers.lecun_normal())
         self.convolution = image_encoder(self.observation_space)
         self.encoder, self.encoded = torso(), latent()
         self.transition, self.change = torso(), latent()

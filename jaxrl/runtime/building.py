@@ -17,6 +17,7 @@ from jaxrl.core.types import Algorithm, Environment
 from jaxrl.envs.adapters import wrapping
 from jaxrl.envs.check_structure import check_structure
 from jaxrl.evaluation.evaluate import check_same_spaces
+from jaxrl.networks.compute import PLAIN, unused, with_compute
 from jaxrl.runtime.configuration import Experiment
 from jaxrl.runtime.driver import Plan, Program
 from jaxrl.runtime.host_program import HostProgram
@@ -51,7 +52,19 @@ def build(config: Experiment) -> tuple[Environment, Algorithm]:
         check_structure(env)
     if env.host:
         check_played(algorithm.source, config.algorithm)
+    if config.compute != PLAIN:
+        algorithm = with_compute(algorithm, config.compute)
     return env, algorithm
+
+
+def check_compute(config: Experiment, algorithm: Algorithm) -> None:
+    """Raise `UserError` if `config` asks its networks to compute in a way that changes nothing in
+    `algorithm`, which `build` returned and whose step was traced since."""
+    for name in unused(algorithm, config.compute) if config.compute != PLAIN else ():
+        raise UserError(
+            f"{name} is {getattr(config, name)!r}, but with these settings there is nothing in "
+            f"'{config.algorithm}' that it would change; leave it out."
+        )
 
 
 def plan(config: Experiment, algorithm: Algorithm) -> Plan:

@@ -26,6 +26,7 @@ from jaxrl.core.hyper import MANY, check, static
 from jaxrl.core.random import GENERATORS
 from jaxrl.envs.adapters.copies import MODES
 from jaxrl.evaluation.render import VIDEOS
+from jaxrl.networks.compute import PRECISIONS, Compute
 from jaxrl.runtime import files
 
 C = TypeVar("C")
@@ -103,6 +104,12 @@ class Experiment(Generic[C]):
     """Number of devices along each axis, as in seeds=2,batch=4. The axes are seeds, batch
     (environments, batches, populations), fsdp (batches and parameters) and model (parameters of
     transformers)."""
+    precision: str = static("float32", choices=PRECISIONS)
+    """Precision of the products in hidden layers: float32, or bf16 (bfloat16). Parameters,
+    statistics, losses and last layers are float32 with both."""
+    remat: bool = False
+    """Compute the activations of transformers and unrolled world models again for gradients, which
+    saves their memory, instead of keeping them."""
     deterministic: bool = False
     """Use deterministic operations on a GPU, so that a resumed run has the same bits there."""
 
@@ -155,6 +162,11 @@ class Experiment(Generic[C]):
     """Check every number for NaN and every index for its bounds, and report failures (slow)."""
     quiet: bool = transient(False)
     """Show no progress."""
+
+    @property
+    def compute(self) -> Compute:
+        """How networks compute."""
+        return Compute(self.precision, self.remat)
 
 
 # ----------------------------------------------------------------------------- reading

@@ -35,7 +35,7 @@ from jaxrl.runtime import (
     tracking,
 )
 from jaxrl.runtime import log as logs
-from jaxrl.runtime.building import plan
+from jaxrl.runtime.building import check_compute, plan
 from jaxrl.runtime.configuration import Experiment
 from jaxrl.runtime.display import Display
 from jaxrl.runtime.driver import Program
@@ -77,6 +77,7 @@ class Session:
         """Raise `UserError` for faults that would otherwise appear only during the run."""
         tracking.check(self.config.track)
         shapes = self.program.shapes(keys)
+        check_compute(self.config, self.algorithm)
         if self.plan.evaluate:
             self.program.check_evaluation(self.evaluation, shapes.run)
         if self.plan.record:

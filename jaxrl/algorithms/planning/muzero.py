@@ -35,6 +35,7 @@ from jaxrl.core.schedules import progress
 from jaxrl.core.types import Array, Environment, TimeStep, Transition, struct
 from jaxrl.kit import AlgorithmBuilder, LossOutput, Part, Recipe, group, hyper, loss, static
 from jaxrl.kit.groups import INF, Optimizer, Priorities, Replay, Target, Torso
+from jaxrl.networks.compute import again
 from jaxrl.networks.heads import check_discrete
 from jaxrl.networks.world_models import ValueEquivalentModel
 
@@ -202,7 +203,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
             latent, reward = net.model(latent, action, method="dynamics")
             return latent, (latent, reward)
 
-        _, (latents, reward) = jax.lax.scan(step, root, x.action)
+        _, (latents, reward) = jax.lax.scan(again(step), root, x.action)
         policy, value = net.model(jnp.concatenate([root[None], latents]), method="predict")
         return policy, value, jnp.concatenate([jnp.zeros_like(reward[:1]), reward])
 

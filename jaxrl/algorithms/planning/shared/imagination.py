@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from jaxrl import losses
 from jaxrl.core.types import Array, Key, Tree, struct
+from jaxrl.networks.compute import again
 
 
 @struct
@@ -42,7 +43,7 @@ def imagine(
         action = actor(features).sample(seed=action_key)
         return dynamics(state, action, key), (features, action)
 
-    (last, _), (features, action) = jax.lax.scan(step, start, jax.random.split(key, horizon))
+    (last, _), (features, action) = jax.lax.scan(again(step), start, jax.random.split(key, horizon))
     return jnp.append(features, last[None], 0), action
 
 
