@@ -11,10 +11,12 @@ from jaxrl.commands import command_line
 def main(argv: Sequence[str]) -> int:
     config = command_line.experiment(argv, "Train an agent: jaxrl train [CONFIG] [options]")
     from jaxrl import sweeps
-    from jaxrl.runtime import training
+    from jaxrl.runtime import forecast, training
     from jaxrl.sweeps import memory
 
-    if config.resume:
+    if config.plan:
+        print("\n".join(forecast.lines(config)))
+    elif config.resume:
         (sweeps.sweep if sweeps.is_sweep(config.resume) else training.train)(config)
     elif not (config.fork or memory.fits(config)):
         print(

@@ -158,6 +158,9 @@ class Experiment(Generic[C]):
     trust: bool = transient(False)
     """Import code outside of jaxrl that the run to resume, fork or start from names as its
     environment, its algorithm or a part of them; importing it runs it."""
+    plan: bool = transient(False)
+    """Say what the run needs (bytes, arithmetic, seconds here, bounds of seconds on accelerators),
+    and train nothing."""
     debug: bool = transient(False)
     """Check every number for NaN and every index for its bounds, and report failures (slow)."""
     quiet: bool = transient(False)

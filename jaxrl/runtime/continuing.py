@@ -47,18 +47,30 @@ def restore(checkpoint: Path, shapes: driver.Progress) -> tuple[driver.Progress,
         UserError: if something shared has changed since.
     """
     progress, meta = checkpoints.restore(checkpoint, shared.strip(shapes))
-    for name, kind in {"step": int, "log_size": int, "diverged": list}.items():
-        if not isinstance(meta.get(name), kind):
-            raise checkpoints.CheckpointError(
-                f"The checkpoint {checkpoint} is not one of a run: its {name} is "
-                f"{meta.get(name)!r}."
-            )
     for name in shared.changed_names(progress):
         raise UserError(
             f"The checkpoint {checkpoint} was made with other numbers in {name}; restore them, or "
             "start a new run (--warm-start RUN takes over only the agent)."
         )
     return shared.fill(progress), meta
+
+
+def restore_run(
+    checkpoint: Path, shapes: driver.Progress
+) -> tuple[driver.Progress, dict[str, Any]]:
+    """Do what `restore` does for a checkpoint of a run.
+
+    Raises:
+        CheckpointError: also if its meta is not that of a run.
+    """
+    progress, meta = restore(checkpoint, shapes)
+    for name, kind in {"step": int, "log_size": int, "diverged": list}.items():
+        if not isinstance(meta.get(name), kind):
+            raise checkpoints.CheckpointError(
+                f"The checkpoint {checkpoint} is not one of a run: its {name} is "
+                f"{meta.get(name)!r}."
+            )
+    return progress, meta
 
 
 def is_finished(folder: Path) -> bool:
@@ -210,7 +222,7 @@ def _fork(
             f"{algorithm.env_steps} here. --warm-start takes over only the agent."
         )
     try:
-        progress, meta = restore(checkpoint, shapes)
+        progress, meta = restore_run(checkpoint, shapes)
     except checkpoints.CheckpointError as error:
         raise UserError(f"{refused} {error} --warm-start takes over only the agent.") from error
     if meta["step"] >= session.plan.total:

@@ -188,11 +188,11 @@ def describe(progress: Any, layout: Mapping[str, int]) -> list[str]:
     platform = jax.devices()[0].platform
     lines = [
         f"Mesh of {math.prod(layout.values())} devices ({platform}): {_text(layout)}. Each holds "
-        f"{_size(held)} of the run's {_size(total)}:"
+        f"{format_bytes(held)} of the run's {format_bytes(total)}:"
     ]
     for along, parts in groups.items():
         where = f"split over {' and '.join(along)}" if along else "on every device"
-        lines.append(f"  {where}: {_size(sum(parts.values()))} ({', '.join(parts)})")
+        lines.append(f"  {where}: {format_bytes(sum(parts.values()))} ({', '.join(parts)})")
     return lines
 
 
@@ -212,7 +212,7 @@ def _text(layout: Mapping[str, int]) -> str:
     return ", ".join(f"{name}={count}" for name, count in layout.items())
 
 
-def _size(count: int) -> str:
+def format_bytes(count: int) -> str:
     """Return a number of bytes in the unit in which it has at most four digits."""
     number, units = float(count), ["bytes", "kB", "MB", "GB", "TB"]
     while number >= 1000 and len(units) > 1:

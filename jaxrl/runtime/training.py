@@ -81,7 +81,7 @@ def _resume(config: Experiment, display: Display) -> Path:
         _, session, keys = _session(config, members, display)
         with session.interrupt.catch():
             with stopping.explain_failures(None):
-                progress, meta = continuing.restore(checkpoint, session.program.shapes(keys))
+                progress, meta = continuing.restore_run(checkpoint, session.program.shapes(keys))
             display.say(f"Resuming {folder} from update {meta['step']}.")
             session.run(folder, session.program.place(progress), meta)
     return folder
