@@ -392,7 +392,7 @@ def load_all(folder: str | Path, trust: Trust = False) -> list[Trained]:
     check_matches_checkpoint(folder, config, checkpoint, MEANING)
     env, algorithm = build(config)
     prog = program(on_one_device(config), algorithm, members)
-    progress, meta = restore(checkpoint, prog.shapes(members.keys(config.generator)))
+    progress, meta = restore_run(checkpoint, prog.shapes(members.keys(config.generator)))
     states = [progress.run.state]
     if prog.members is not None:
         states = [shared.member(states[0], i) for i in range(prog.members)]
