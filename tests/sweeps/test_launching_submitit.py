@@ -1,0 +1,109 @@
+"""Sweeps by submitit's executor for processes on this machine, one of which is killed."""
+
+import os
+import shutil
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from jaxrl.commands import command_line
+from jaxrl.runtime import checkpoints, run_folder
+from jaxrl.sweeps import launch_submitit
+from jaxrl.sweeps.launching import Launch
+from tests.runtime import tiny
+from tests.sweeps.test_launching import assert_same_sweep
+
+submitit = pytest.importorskip("submitit")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("srun") is not None, reason="this machine has SLURM"),
+]
+
+VARY = ["--vary", "hidden=4/8", "learning-rate=1e-3,1e-4", "--seeds", "2", "--steps", "16000"]
+WORDS = ["--name", "sweep", *VARY]
+ELSEWHERE = ["--launcher", "submitit"]
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch):
+    for name, value in tiny.environment().items():
+        monkeypatch.setenv(name, value)  # which the jobs inherit
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory):
+    out = tmp_path_factory.mktemp("local")
+    assert tiny.call("sweep", out, *WORDS, "--quiet") == 0
+    return out / "sweep"
+
+
+def newest(run: Path) -> int:
+    """Return the step of the newest checkpoint, -1 if there is none."""
+    folder = run_folder.checkpoints(run)
+    return max(checkpoints.steps(folder), default=-1) if folder.is_dir() else -1
+
+
+def children(pid: int) -> list[int]:
+    path = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(child) for child in path.read_text().split()] if path.exists() else []
+
+
+def test_a_job_that_is_killed_costs_the_work_since_the_last_checkpoint(local, tmp_path, capfd):
+    folder = tmp_path / "sweep"
+
+    def kill():
+        while newest(folder / "program1") <= 0:
+            time.sleep(0.02)
+        # The first job is of the first part; its process trains in a child.
+        job = min((folder / "submitit").glob("*_submitted.pkl"), key=os.path.getmtime)
+        for child in children(int(job.name.split("_")[0])):
+            os.kill(child, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill, daemon=True)
+    killer.start()
+    assert tiny.call("sweep", tmp_path, *WORDS, "--quiet", *ELSEWHERE) == 0
+    killer.join()
+    said = [line for line in capfd.readouterr().err.splitlines() if " was lost" in line]
+    assert len(said) == 1 and said[0].startswith("program1 was lost (Job ")
+    assert int(said[0].rstrip(".").split()[-1]) > 0  # the update from which it continues
+    assert_same_sweep(folder, local)
+
+
+def test_an_interrupt_saves_all_jobs_and_the_sweep_continues(local, tmp_path):
+    folder = tmp_path / "sweep"
+    run = tiny.process(
+        "sweep", tiny.write_settings(tmp_path), *WORDS, *ELSEWHERE, new_session=True
+    )  # fmt: skip
+    while run.poll() is None and newest(folder / "program1") <= 0:
+        time.sleep(0.02)
+    os.killpg(run.pid, signal.SIGINT)  # as Ctrl-C in a terminal, to all processes
+    _, said = run.communicate()
+    assert run.returncode == 130, said
+    assert f"jaxrl sweep --resume {folder} --launcher submitit" in said
+    summary = tiny.summary(folder / "program1")
+    assert summary["stopped_because"] == "terminated", said
+    assert newest(folder / "program1") == summary["updates"]
+    words = ["--resume", str(folder), "--quiet"]
+    assert command_line.call(tiny.sweep_script.main, [*words, *ELSEWHERE]) == 0
+    assert_same_sweep(folder, local)
+
+
+def test_resources_that_this_machine_has_not(tmp_path, capsys):
+    assert tiny.call("sweep", tmp_path, *WORDS, *ELSEWHERE, "--cpus", "4000") == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: This machine has no 4000 CPUs, ") and said.count("\n") == 1
+    assert not (tmp_path / "sweep").exists()
+
+
+def test_as_many_processes_as_there_are_cpus(monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    at_once = lambda **options: launch_submitit.make(Launch("submitit", **options)).at_once
+    assert (at_once(), at_once(cpus=3), at_once(cpus=100), at_once(gpus=1)) == (8, 2, 1, 1)
+
+
+def test_a_job_at_its_time_limit_is_queued_again():
+    again = launch_submitit.Run().checkpoint("task")
+    assert isinstance(again.function, launch_submitit.Run) and again.args == ("task",)
