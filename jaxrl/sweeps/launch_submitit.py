@@ -61,12 +61,12 @@ class Submitit:
                 name=task.name,
                 timeout_min=max(1, int(60 * self._launch.hours)),
                 cpus_per_task=needed.cpus,
-                gpus_per_node=needed.gpus,
+                gpus_per_node=needed.gpus or None,
                 mem_gb=needed.ram / 2**30,
                 **{f"slurm_{name}": value for name, value in self._launch.slurm.items()},
             )
             with _without_interrupts():
-                job = self._executor.submit(Run(), task)
+                job = self._executor.submit(_run, task)
         except (NameError, self._submitit.core.utils.FailedSubmissionError) as error:
             raise _refusal(error, needed) from error
         except self._submitit.core.utils.FailedJobError as error:  # sbatch's own words
@@ -91,16 +91,14 @@ def _without_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-class Run:
-    """`tasks.run` as submitit wants it: a job that reaches its time limit is queued again."""
+def _run(task: Task) -> Outcome:
+    """Run a task. One that is about to reach its time limit, or to be preempted, saves and ends.
 
-    def __call__(self, task: Task) -> Outcome:
-        return tasks.run(task)
-
-    def checkpoint(self, task: Task) -> Any:
-        """Return what the next job is to do; the state is in the run's own checkpoints."""
-        submitit = plugins.package("submitit", "slurm")
-        return submitit.helpers.DelayedSubmission(Run(), task)
+    submitit would queue it again as it is, with what it has saved so far.
+    """
+    preempted = getattr(signal, f"SIG{os.environ.get('SUBMITIT_PREEMPT_SIGNAL', 'USR2')}")
+    signal.signal(preempted, lambda number, frame: signal.raise_signal(signal.SIGTERM))
+    return tasks.run(task)
 
 
 class SubmititJob:
@@ -119,8 +117,7 @@ class SubmititJob:
             # `tasks.run` catches everything, so this happened outside of it.
             lines = [line for line in str(error).splitlines() if line.strip()]
             said = next((x for x in reversed(lines) if "Error" in x), lines[0])
-            lost = "UncompletedJobError" in str(error)  # preempted too often
-            return Outcome("lost" if lost else "failed", said.strip().rstrip("."))
+            return Outcome("failed", said.strip().rstrip("."))
         except self._failures.UncompletedJobError as error:
             if self._is_canceled:
                 return Outcome("interrupted")

@@ -217,7 +217,7 @@ def _check_retry(one: _Submitted, outcome: Outcome, display: Display) -> None:
         raise Stopped(f"{name} failed{where}: {outcome.message}")
     step = _newest_step(one.task)
     one.losses = 1 if step > one.step else one.losses + 1
-    reason = outcome.message or "its process was told to end"
+    reason = outcome.message or "its process was told to end"  # such as at a time limit
     if one.losses >= LOST_IN_A_ROW:
         raise Stopped(
             f"{name} was lost {one.losses} times without a new checkpoint in between, the last time"

@@ -51,7 +51,16 @@ def children(pid: int) -> list[int]:
     return [int(child) for child in path.read_text().split()] if path.exists() else []
 
 
-def test_a_job_that_is_killed_costs_the_work_since_the_last_checkpoint(local, tmp_path, capfd):
+@pytest.mark.parametrize(
+    ("number", "reason"),
+    [
+        (signal.SIGKILL, "(Job "),
+        (signal.SIGUSR2, "(its process was told to end); "),  # at its time limit, or preempted
+    ],
+)
+def test_a_job_that_is_killed_costs_the_work_since_the_last_checkpoint(
+    number, reason, local, tmp_path, capfd
+):
     folder = tmp_path / "sweep"
 
     def kill():
@@ -60,14 +69,14 @@ def test_a_job_that_is_killed_costs_the_work_since_the_last_checkpoint(local, tm
         # The first job is of the first part; its process trains in a child.
         job = min((folder / "submitit").glob("*_submitted.pkl"), key=os.path.getmtime)
         for child in children(int(job.name.split("_")[0])):
-            os.kill(child, signal.SIGKILL)
+            os.kill(child, number)
 
     killer = threading.Thread(target=kill, daemon=True)
     killer.start()
     assert tiny.call("sweep", tmp_path, *WORDS, "--quiet", *ELSEWHERE) == 0
     killer.join()
     said = [line for line in capfd.readouterr().err.splitlines() if " was lost" in line]
-    assert len(said) == 1 and said[0].startswith("program1 was lost (Job ")
+    assert len(said) == 1 and said[0].startswith("program1 was lost") and reason in said[0]
     assert int(said[0].rstrip(".").split()[-1]) > 0  # the update from which it continues
     assert_same_sweep(folder, local)
 
@@ -91,6 +100,27 @@ def test_an_interrupt_saves_all_jobs_and_the_sweep_continues(local, tmp_path):
     assert_same_sweep(folder, local)
 
 
+def test_what_slurm_is_asked_for(tmp_path, monkeypatch, capsys):
+    """`sbatch` is a script that keeps what it is given and refuses it."""
+    scripts, said = tmp_path / "bin", "sbatch: error: Requested node configuration is not available"
+    scripts.mkdir()
+    for name, line in (
+        ("srun", "exit 0"),
+        ("sbatch", f"cat $1 > {tmp_path}/asked; echo '{said}' >&2; exit 1"),
+    ):
+        (scripts / name).write_text(f"#!/bin/sh\n{line}\n")
+        (scripts / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{scripts}:{os.environ['PATH']}")
+    words = ["--cpus", "2", "--gpus", "1", "--ram", "3", "--hours", "0.5"]
+    slurm = ["--slurm", "partition=gpu", "account=lab"]
+    assert tiny.call("sweep", tmp_path, *WORDS, "--quiet", *ELSEWHERE, *words, *slurm) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error == f"error: SLURM takes no job with 2 CPUs, 1 GPUs and 3 GB of memory: {said}."
+    asked = {x.partition(" --")[2] for x in (tmp_path / "asked").read_text().splitlines()}
+    assert {"account=lab", "partition=gpu", "cpus-per-task=2", "gpus-per-node=1"} < asked
+    assert {"job-name=program1", "mem=2861MB", "time=30", "signal=USR2@90"} < asked
+
+
 def test_resources_that_this_machine_has_not(tmp_path, capsys):
     assert tiny.call("sweep", tmp_path, *WORDS, *ELSEWHERE, "--cpus", "4000") == 2
     said = capsys.readouterr().err
@@ -102,8 +132,3 @@ def test_as_many_processes_as_there_are_cpus(monkeypatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
     at_once = lambda **options: launch_submitit.make(Launch("submitit", **options)).at_once
     assert (at_once(), at_once(cpus=3), at_once(cpus=100), at_once(gpus=1)) == (8, 2, 1, 1)
-
-
-def test_a_job_at_its_time_limit_is_queued_again():
-    again = launch_submitit.Run().checkpoint("task")
-    assert isinstance(again.function, launch_submitit.Run) and again.args == ("task",)
