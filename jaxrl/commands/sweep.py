@@ -28,6 +28,8 @@ differences. log(...) and uniform(...) choose regardless of the setting.
 one is drawn.
 --halving ETA: successive halving; after steps/ETA^k only the best 1/ETA of the points continue.
 --pbt STEPS: population based training; the members exchange states every STEPS steps.
+--optuna N: Optuna proposes N points at a time, by the returns of those before; --samples is their
+number in all.
 --chunk N: train at most N members at once; without it, as many as fit the memory.
 --resume FOLDER: continue a sweep, with its options.
 --launcher ray|submitit: train the parts (chunks of programs) as tasks of the Ray cluster at

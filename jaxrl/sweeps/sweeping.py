@@ -20,8 +20,10 @@ import itertools
 import os
 import shlex
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+
+import numpy as np
 
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
@@ -32,7 +34,7 @@ from jaxrl.runtime.configuration import Experiment
 from jaxrl.runtime.display import Display
 from jaxrl.runtime.errors import Stopped
 from jaxrl.runtime.members import SWEEP, Members, has_many_runs, read_members
-from jaxrl.sweeps import memory, results
+from jaxrl.sweeps import memory, proposals, results
 from jaxrl.sweeps.launching import LOCAL, Launch, Launcher, Resources, resources, start, train_all
 from jaxrl.sweeps.parts import (
     Part,
@@ -43,9 +45,10 @@ from jaxrl.sweeps.parts import (
     members_of_points,
     programs,
     read,
+    scores_by_point,
     segment_ends,
 )
-from jaxrl.sweeps.points import Values, points
+from jaxrl.sweeps.points import Point, Values, points
 from jaxrl.sweeps.segments import segments
 from jaxrl.sweeps.tasks import Task, describe, has_ended, invocation, train_part
 
@@ -84,7 +87,7 @@ def sweep(
     with start(launch) as launcher:
         new = _plan(config, varied or {}, search, launch, display)
         parts = first_parts(config, new)
-        if len(parts) == 1 and not (search.halving or search.pbt or launcher):
+        if len(parts) == 1 and not (search.halving or search.pbt or search.optuna or launcher):
             folder = training.train(apply_structure(config, new.points[0]), parts[0].members)
             return _compare_members(folder, config, display)
         # Recorded, so that every part has the same generator whatever device resumes the sweep.
@@ -108,24 +111,35 @@ def _plan(
 ) -> Sweep:
     """Return the planned sweep. Whatever can be found wrong before anything runs is refused."""
     check(search)
-    if search.halving and search.pbt:
-        raise UserError("--halving and --pbt cannot be combined.")
+    chosen = [f"--{name}" for name in ("halving", "pbt", "optuna") if getattr(search, name)]
+    if len(chosen) > 1:
+        raise UserError(f"{' and '.join(chosen)} cannot be combined.")
     if search.halving == 1:
         raise UserError("halving is 1; it must be at least 2: one of so many points continues.")
-    found = points(varied, search.samples, config.seed)
+    new = Sweep(dict(varied), search, [], [])
+    if search.optuna:
+        _check_proposals(varied, search)
+        new.points.extend(_proposals(config, new, []))
+    else:
+        new.points.extend(points(varied, search.samples, config.seed))
     if search.pbt:  # each member of a population is a point
-        found = [point for point in found for _ in range(config.seeds)]
-    new = Sweep(dict(varied), search, found, [])
+        new.points[:] = [point for point in new.points for _ in range(config.seeds)]
+    _cut(config, new, launch, display)
+    return new
+
+
+def _cut(config: Experiment, new: Sweep, launch: Launch, display: Display) -> None:
+    """Add the chunks of the programs that have none yet. Raises `UserError` for what cannot run."""
+    search, ends = new.search, segment_ends(config, new)
     free = int(launch.ram * 1e9) - memory.PROCESS if launch.ram and not launch.gpus else None
-    ends = segment_ends(config, new)
     cuts = f"--halving {search.halving}" if search.halving else f"--pbt {search.pbt}"
     if (search.halving or search.pbt) and len(ends) == 1:
         raise UserError(
-            f"{cuts} does not cut {len(found)} points and {config.steps} steps into segments; use "
-            "more of them."
+            f"{cuts} does not cut {len(new.points)} points and {config.steps} steps into segments; "
+            "use more of them."
         )
-    for members in programs(config, new):
-        own = apply_structure(config, found[members[0][0]])
+    for members in programs(config, new)[len(new.chunks) :]:
+        own = apply_structure(config, new.points[members[0][0]])
         group = members_of_points(config, new, members)
         _, algorithm = build(own)
         updates = [plan(dataclasses.replace(own, steps=x), algorithm).total for x in ends]
@@ -147,7 +161,23 @@ def _plan(
                 f"--pbt exchanges the states of {len(group)} members, but only {most} of them can "
                 "be trained at once; use fewer members, or leave out --chunk."
             )
-    return new
+
+
+def _check_proposals(varied: Mapping[str, Values], search: Search) -> None:
+    """Raise `UserError` unless Optuna can propose points."""
+    if not search.samples:
+        raise UserError(
+            f"--optuna {search.optuna} needs --samples N, the number of points in all; it proposes "
+            f"{search.optuna} of them at a time."
+        )
+    if not varied:
+        raise UserError("--optuna needs something to vary, such as --vary agent.clip=0.1,0.2.")
+    proposals.load()
+
+
+def _proposals(config: Experiment, new: Sweep, scores: list[float]) -> list[Point]:
+    count = min(new.search.optuna, new.search.samples - len(new.points))
+    return proposals.propose(new.varied, new.points, scores, count=count, seed=config.seed)
 
 
 # -------------------------------------------------------------------------------- training
@@ -246,7 +276,7 @@ def _run(folder: Path, new: Sweep, trained: _Parts) -> Path:
     """Train all parts that are not finished, segment by segment."""
     config, display = trained.config, trained.display
     done: list[Part] = []
-    for parts, end in segments(folder, config, new):
+    for parts, end in _segments(folder, new, trained):
         earlier, ended = tuple(done), set()
 
         def on_end(name: str, said: str, earlier=earlier, parts=parts, ended=ended) -> None:
@@ -266,6 +296,29 @@ def _run(folder: Path, new: Sweep, trained: _Parts) -> Path:
         done += parts
     results.print_ranking(folder, new.points, done, display)
     return folder
+
+
+def _segments(folder: Path, new: Sweep, trained: _Parts) -> Iterator[tuple[list[Part], int]]:
+    """Yield as `segments` does; where Optuna proposes points, propose and record each batch once
+    the one before has ended."""
+    config = trained.config
+    if not new.search.optuna:
+        yield from segments(folder, config, new)
+        return
+    for batch in itertools.count():
+        known = list(segments(folder, config, new))
+        if batch == len(known):
+            if len(new.points) >= new.search.samples:
+                return
+            parts = first_parts(config, new)
+            ended = [results.final_scores(folder, part) for part in parts]
+            scores = {k: float(np.mean(v)) for k, v in scores_by_point(parts, ended).items()}
+            in_order = [scores[i] for i in range(len(new.points))]
+            new.points.extend(_proposals(config, new, in_order))
+            _cut(config, new, trained.launch, trained.display)
+            new.write(folder / SWEEP)
+            known = list(segments(folder, config, new))
+        yield known[batch]
 
 
 def resume_command(folder: Path, launch: Launch) -> str:

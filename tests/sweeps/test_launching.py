@@ -108,6 +108,8 @@ def sweep(out, *words):
         (["--launcher", "ray", "--cpus", "0"], "cpus is 0; it must be at least 1."),
         (["--launcher", "ray", "--ram", "-1"], "ram is -1.0; it must be at least 0.0."),
         (["--launcher", "submitit", "--slurm", "gpu"], "--slurm needs pairs"),
+        (["--optuna", "4"], "--optuna 4 needs --samples N, the number of points in all; it"),
+        (["--optuna", "4", "--pbt", "64"], "--pbt and --optuna cannot be combined."),
     ],
 )
 def test_options_that_cannot_work(words, said, tmp_path, capsys):
@@ -125,6 +127,13 @@ def test_a_package_that_is_missing(launcher, package, extra, tmp_path, monkeypat
     said = capsys.readouterr().err
     assert said.startswith(f"error: The package '{package}' is not installed; pip install")
     assert f"[{extra}]" in said and said.count("\n") == 1
+
+
+def test_optuna_that_is_missing(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    words = ["--vary", "clip=0.1,0.2", "--samples", "4", "--optuna", "2"]
+    assert tiny.call("sweep", tmp_path, *words) == 2
+    assert "error: The package 'optuna' is not installed; pip" in capsys.readouterr().err
 
 
 def test_nothing_of_a_cluster_is_imported_for_a_local_sweep():

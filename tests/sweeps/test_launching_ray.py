@@ -22,6 +22,8 @@ SWEEPS = {
     "halving": ["--vary", "clip=0.1,0.2,0.3,0.4", "--halving", "2", "--chunk", "2"],
     "pbt": ["--vary", "learning-rate=log(1e-4,1e-2)", "clip=0.1,0.3", "--samples", "4",
             "--pbt", "224"],
+    "optuna": ["--vary", "learning-rate=log(1e-4,1e-2)", "hidden=4/8", "--samples", "6",
+               "--optuna", "3"],
 }  # fmt: skip
 
 
@@ -104,8 +106,10 @@ def test_a_node_that_is_killed_costs_its_part_the_work_since_the_last_checkpoint
     assert tiny.summary(folder / name)["updates"] == 500
 
 
-@pytest.mark.parametrize("kind", ["halving", "pbt"])
+@pytest.mark.parametrize("kind", ["halving", "pbt", "optuna"])
 def test_selections_are_as_here(kind, cluster, second, local, tmp_path):
+    if kind == "optuna":
+        pytest.importorskip("optuna")
     assert sweep(tmp_path, kind, "--launcher", "ray") == 0
     assert_same_sweep(tmp_path / "sweep", local(kind))
     if kind == "pbt":
