@@ -49,7 +49,7 @@ def propose(
     for point, score in zip(points, scores, strict=True):
         known = {name: _parameter(varied[name], point[name]) for name in varied}
         # A point that diverged has no value; the estimator places it behind all others.
-        result = {"value": score} if math.isfinite(score) else {"state": _pruned(optuna)}
+        result = {"value": score} if math.isfinite(score) else {"state": _worst_state(optuna)}
         study.add_trial(
             optuna.trial.create_trial(params=known, distributions=distributions, **result)
         )
@@ -65,12 +65,12 @@ def propose(
     return found
 
 
-def _pruned(optuna: Any) -> Any:
+def _worst_state(optuna: Any) -> Any:
     return optuna.trial.TrialState.PRUNED
 
 
 def _distribution(optuna: Any, values: Values) -> Any:
-    """Return the distribution of a setting: of a list, that of the places in `_ordered`."""
+    """Return the distribution of a setting: of a list, that of the places in `_in_order`."""
     kinds = optuna.distributions
     if not values.listed:
         return kinds.FloatDistribution(values.low, values.high, log=values.log)
@@ -80,14 +80,14 @@ def _distribution(optuna: Any, values: Values) -> Any:
 
 
 def _parameter(values: Values, value: Any) -> Any:
-    return _ordered(values).index(value) if values.listed else value
+    return _in_order(values).index(value) if values.listed else value
 
 
 def _value(values: Values, parameter: Any) -> Any:
-    return _ordered(values)[parameter] if values.listed else values.clip(parameter)
+    return _in_order(values)[parameter] if values.listed else values.clip(parameter)
 
 
-def _ordered(values: Values) -> list[Any]:
+def _in_order(values: Values) -> list[Any]:
     return sorted(values.listed) if _is_ordered(values) else list(values.listed)
 
 
