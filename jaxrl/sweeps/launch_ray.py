@@ -25,6 +25,7 @@ class Ray:
     """A cluster of Ray. Ray queues the tasks; each has a process of its own."""
 
     at_once = None
+    poll_seconds = 0.2
 
     def __init__(self, ray: Any):
         self._ray = ray

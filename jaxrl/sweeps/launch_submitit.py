@@ -35,6 +35,7 @@ class Submitit:
         self._executor: Any = None
         self._is_slurm = submitit.AutoExecutor.which() == "slurm"
         self.at_once = None if self._is_slurm else self._processes(launch)
+        self.poll_seconds = 2.0 if self._is_slurm else 0.2  # it looks for files on shared storage
 
     @staticmethod
     def _processes(launch: Launch) -> int:

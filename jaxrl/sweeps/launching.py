@@ -30,7 +30,7 @@ ELSEWHERE = {  # launcher -> its module
 }
 LOCAL = "local"
 LOST_IN_A_ROW = 3  # losses of a task without a new checkpoint in between, after which it is left
-POLL_SECONDS = 0.2
+AGAIN_SECONDS = 0.2  # between two looks at the sweep's folder
 SEEN_SECONDS = 60.0  # within which a finished run must be seen here; network file systems cache
 SAVE_SECONDS = 600.0  # that canceled tasks have to save
 
@@ -91,6 +91,8 @@ class Launcher(Protocol):
 
     at_once: int | None
     """Number of tasks that may be submitted at a time; None if the place holds a queue itself."""
+    poll_seconds: float
+    """Time between two polls of each job."""
 
     def check(self, needed: Resources) -> None:
         """Raise `UserError` if no node can ever have these resources."""
@@ -182,6 +184,9 @@ def train_all(
                         if one.task.name not in in_use:
                             in_use.add(one.task.name)
                             display.warn(f"{one.task.name} waits for a process that trains it.")
+                    elif tasks.has_ended(Path(one.task.folder) / one.task.name):  # meanwhile
+                        waiting.remove(one)
+                        on_end(one.task, "")
                     elif len(running) < most:
                         one.step = _newest_step(one.task)
                         one.job = launcher.submit(one.task, one.needed)
@@ -197,11 +202,11 @@ def train_all(
                         else:
                             _check_retry(one, outcome, display)
                             waiting.append(one)
-                time.sleep(POLL_SECONDS)
+                time.sleep(launcher.poll_seconds if running else AGAIN_SECONDS)
             if interrupt.reason:
                 display.say("Stopping the tasks, which save; interrupt again to end them at once.")
         finally:
-            _cancel(running)
+            _cancel(running, launcher.poll_seconds)
         if interrupt.number is not None:
             raise SystemExit(128 + interrupt.number)
 
@@ -242,10 +247,10 @@ def _await_files(task: Task, outcome: Outcome, interrupt: Interrupt) -> None:
                 f"'{run}' was written on {outcome.host} and is not seen here; the folder of a "
                 "sweep must lie on storage that all nodes share, at one path."
             )
-        time.sleep(POLL_SECONDS)
+        time.sleep(AGAIN_SECONDS)
 
 
-def _cancel(running: list[_Submitted]) -> None:
+def _cancel(running: list[_Submitted], poll_seconds: float) -> None:
     """Ask tasks to save and end, and wait until they have; kill them on another interrupt."""
     if not running:
         return
@@ -260,7 +265,7 @@ def _cancel(running: list[_Submitted]) -> None:
             job.cancel()
         while jobs and time.monotonic() - began < SAVE_SECONDS:
             jobs = [job for job in jobs if job.poll() is None]
-            time.sleep(POLL_SECONDS)
+            time.sleep(poll_seconds)
     finally:
         for job in jobs:
             job.kill()

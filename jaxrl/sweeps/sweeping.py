@@ -34,6 +34,7 @@ from jaxrl.runtime.configuration import Experiment
 from jaxrl.runtime.display import Display
 from jaxrl.runtime.errors import Stopped
 from jaxrl.runtime.members import SWEEP, Members, has_many_runs, read_members
+from jaxrl.runtime.stopping import NotFinite
 from jaxrl.sweeps import memory, proposals, results
 from jaxrl.sweeps.launching import LOCAL, Launch, Launcher, Resources, resources, start, train_all
 from jaxrl.sweeps.parts import (
@@ -250,11 +251,16 @@ class _Parts:
         elif not has_ended(folder):
             needed = self._resources_of_program(self.config, read_members(folder), "")
             todo = [(self._task(folder, ""), needed)]
-            train_all(self.launcher, todo, lambda task, said: None, self.display)
+            train_all(self.launcher, todo, _raise_not_finite, self.display)
 
     def _task(self, folder: Path, name: str) -> Task:
         trust = self.config.trust or continuing.trusted_code(self.config)
         return Task(str(folder), name, os.getcwd(), self.identity, trust, invocation(self.config))
+
+
+def _raise_not_finite(task: Task, said: str) -> None:
+    if said:
+        raise NotFinite(said)
 
 
 def _resume(config: Experiment, launch: Launch, display: Display) -> Path:
@@ -290,7 +296,7 @@ def _run(folder: Path, new: Sweep, trained: _Parts) -> Path:
 
         try:
             trained.train(folder, new, parts, end, on_end)
-        except (SystemExit, Stopped):
+        except (SystemExit, KeyboardInterrupt, Stopped):
             display.warn(f"To resume the sweep: {resume_command(folder, trained.launch)}")
             raise
         done += parts

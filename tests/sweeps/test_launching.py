@@ -12,6 +12,7 @@ from jaxrl.core.errors import UserError
 from jaxrl.runtime import training
 from jaxrl.runtime.display import Display
 from jaxrl.runtime.errors import Stopped
+from jaxrl.runtime.session import Session
 from jaxrl.sweeps import launching, memory, sweeping, tasks
 from jaxrl.sweeps.launching import Launch, Resources, train_all
 from jaxrl.sweeps.parts import first_parts, read
@@ -52,6 +53,8 @@ class Inline:
 
     planned: name of a part -> outcomes of its first submissions; None for one that does not end.
     """
+
+    poll_seconds = 0.0
 
     def __init__(self, planned=None, at_once=None):
         self.planned, self.at_once = planned or {}, at_once
@@ -254,6 +257,49 @@ def test_an_interrupt_cancels_tasks_and_a_resumed_sweep_is_the_same(
     assert tiny.command_line.call(tiny.sweep_script.main, words) == 0  # here
     assert_same_sweep(folder, local)
     assert launcher.submitted == ["program1", "program2"]
+
+
+def test_a_second_interrupt_ends_tasks_at_once(tmp_path):
+    killed = []
+
+    class Stubborn(Endless):
+        def poll(self):
+            signal.raise_signal(signal.SIGINT)
+
+        def cancel(self):
+            pass
+
+        def kill(self):
+            killed.append(True)
+
+    launcher = Inline()
+    launcher.submit = lambda task, needed: Stubborn()
+    with pytest.raises(KeyboardInterrupt):
+        train_all(launcher, [(task_of(tmp_path, "a"), SOME)], lambda *_: None, Display(True))
+    assert killed == [True] and not list(tmp_path.glob(".stop-*"))
+
+
+def test_a_sweep_of_one_run_is_resumed_elsewhere(tmp_path, inline, monkeypatch):
+    words = ["--vary", "clip=0.1,0.2", "--quiet", "--name"]
+    assert tiny.call("sweep", tmp_path, *words, "whole") == 0
+    happen = Session._on_event
+
+    def interrupt(self, name, step, progress):
+        if step >= 8 and self.interrupt.number is None:
+            signal.raise_signal(signal.SIGINT)
+        return happen(self, name, step, progress)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Session, "_on_event", interrupt)
+        with pytest.raises(SystemExit):
+            tiny.call("sweep", tmp_path, *words, "run")
+    launcher = inline()
+    words = ["--resume", str(tmp_path / "run"), "--quiet", "--launcher", "ray"]
+    assert tiny.command_line.call(tiny.sweep_script.main, words) == 0
+    assert launcher.submitted == [""]
+    tiny.assert_same_run(tmp_path / "run", tmp_path / "whole")
+    ranking = [(tmp_path / name / "ranking.csv").read_text() for name in ("run", "whole")]
+    assert ranking[0] == ranking[1]
 
 
 def test_no_more_tasks_at_once_than_a_launcher_takes(tmp_path):
