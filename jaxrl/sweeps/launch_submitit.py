@@ -6,7 +6,8 @@ import contextlib
 import glob
 import os
 import signal
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from jaxrl.sweeps.launching import Launch, Resources, first_sentence
 from jaxrl.sweeps.tasks import Outcome, Task
 
 FOLDER = "submitit"  # in the sweep's folder: what submitit writes about the jobs
+ASK_SECONDS = 30.0  # between two questions to SLURM which jobs it still has
+CANCELED_SECONDS = 4.0  # the same when jobs were canceled
 
 
 def make(launch: Launch) -> Submitit:
@@ -33,6 +36,7 @@ class Submitit:
     def __init__(self, submitit: Any, launch: Launch):
         self._submitit, self._launch = submitit, launch
         self._executor: Any = None
+        self._asked = time.monotonic()  # when SLURM was asked for the states of all jobs
         self._is_slurm = submitit.AutoExecutor.which() == "slurm"
         self.at_once = None if self._is_slurm else self._processes(launch)
         self.poll_seconds = 2.0 if self._is_slurm else 0.2  # it looks for files on shared storage
@@ -72,7 +76,14 @@ class Submitit:
             raise _refusal(error, needed) from error
         except self._submitit.core.utils.FailedJobError as error:  # sbatch's own words
             raise _refusal(error, needed) from error
-        return SubmititJob(self._submitit, job, self._is_slurm)
+        return SubmititJob(self._submitit, job, self._is_slurm, self._is_time_to_ask)
+
+    def _is_time_to_ask(self, seconds: float) -> bool:
+        """Return whether SLURM was last asked so many seconds ago; if so, it is asked now."""
+        now = time.monotonic()
+        is_time = now - self._asked > seconds
+        self._asked = now if is_time else self._asked
+        return is_time
 
     def close(self) -> None:
         pass
@@ -105,12 +116,17 @@ def _run(task: Task) -> Outcome:
 class SubmititJob:
     """A job that was submitted."""
 
-    def __init__(self, submitit: Any, job: Any, is_slurm: bool):
+    def __init__(
+        self, submitit: Any, job: Any, is_slurm: bool, is_time_to_ask: Callable[[float], bool]
+    ):
         self._failures, self._job, self._is_slurm = submitit.core.utils, job, is_slurm
+        self._is_time_to_ask = is_time_to_ask
         self._is_canceled = False
 
     def poll(self) -> Outcome | None:
-        if not self._job.done():
+        # By itself, submitit asks SLURM every ten minutes. An answer is about all jobs.
+        force = self._is_time_to_ask(CANCELED_SECONDS if self._is_canceled else ASK_SECONDS)
+        if not self._job.done(force_check=force):
             return None
         try:
             return self._job.result()
@@ -119,10 +135,11 @@ class SubmititJob:
             lines = [line for line in str(error).splitlines() if line.strip()]
             said = next((x for x in reversed(lines) if "Error" in x), lines[0])
             return Outcome("failed", said.strip().rstrip("."))
-        except self._failures.UncompletedJobError as error:
+        except self._failures.UncompletedJobError:
             if self._is_canceled:
                 return Outcome("interrupted")
-            return Outcome("lost", first_sentence(error))
+            state = self._job.state
+            return Outcome("lost", f"job {self._job.job_id} ended without a result, as {state}")
 
     def cancel(self) -> None:
         self._is_canceled = True

@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ from jaxrl.runtime import checkpoints, run_folder
 from jaxrl.sweeps import launch_submitit
 from jaxrl.sweeps.launching import Launch
 from tests.runtime import tiny
+from tests.sweeps import slurm_stand_in
 from tests.sweeps.test_launching import assert_same_sweep
 
 submitit = pytest.importorskip("submitit")
@@ -54,7 +56,7 @@ def children(pid: int) -> list[int]:
 @pytest.mark.parametrize(
     ("number", "reason"),
     [
-        (signal.SIGKILL, "(Job "),
+        (signal.SIGKILL, "(job "),
         (signal.SIGUSR2, "(its process was told to end); "),  # at its time limit, or preempted
     ],
 )
@@ -97,6 +99,32 @@ def test_an_interrupt_saves_all_jobs_and_the_sweep_continues(local, tmp_path):
     assert newest(folder / "program1") == summary["updates"]
     words = ["--resume", str(folder), "--quiet"]
     assert command_line.call(tiny.sweep_script.main, [*words, *ELSEWHERE]) == 0
+    assert_same_sweep(folder, local)
+
+
+def test_a_node_of_slurm_that_fails(local, tmp_path, monkeypatch, capfd):
+    """Programs that stand in for SLURM's run the jobs here."""
+    slurm = tmp_path / "slurm"
+    slurm.mkdir()
+    for name in slurm_stand_in.COMMANDS:
+        words = f"{sys.executable} {slurm_stand_in.__file__} {slurm} {name}"
+        (slurm / name).write_text(f'#!/bin/sh\nexec {words} "$@"\n')
+        (slurm / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{slurm}:{os.environ['PATH']}")
+    monkeypatch.setattr(launch_submitit, "ASK_SECONDS", 1.0)
+    folder = tmp_path / "sweep"
+
+    def kill():
+        while newest(folder / "program1") <= 0:
+            time.sleep(0.02)
+        os.killpg(slurm_stand_in.process(slurm, "1000"), signal.SIGKILL)
+
+    killer = threading.Thread(target=kill, daemon=True)
+    killer.start()
+    assert tiny.call("sweep", tmp_path, *WORDS, "--quiet", *ELSEWHERE) == 0
+    killer.join()
+    (said,) = [line for line in capfd.readouterr().err.splitlines() if " was lost" in line]
+    assert said.startswith("program1 was lost (job 1000 ended without a result, as NODE_FAIL); ")
     assert_same_sweep(folder, local)
 
 
