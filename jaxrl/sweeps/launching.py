@@ -261,6 +261,7 @@ def _cancel(running: list[_Submitted], poll_seconds: float) -> None:
     try:
         with contextlib.suppress(OSError):
             marker.touch()
+        jobs = [job for job in jobs if job.poll() is None]
         for job in jobs:
             job.cancel()
         while jobs and time.monotonic() - began < SAVE_SECONDS:

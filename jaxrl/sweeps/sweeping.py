@@ -93,6 +93,8 @@ def sweep(
             return _compare_members(folder, config, display)
         # Recorded, so that every part has the same generator whatever device resumes the sweep.
         generator = random.generator_name(random.key(0, config.generator))
+        if config.generator == random.AUTO and launch.gpus:  # this machine may have none
+            generator = random.THREEFRY
         config = dataclasses.replace(config, generator=generator)
         trained = _Parts(config, display, launch, launcher)
         trained.check(new)

@@ -190,6 +190,13 @@ def test_a_sweep_elsewhere_is_the_sweep_here(local, tmp_path, inline, capsys):
     assert launcher.submitted == ["program1", "program2"]
 
 
+@pytest.mark.parametrize(("gpus", "generator"), [("1", "threefry2x32"), ("0", "pcg")])
+def test_the_generator_is_that_of_the_device_elsewhere(gpus, generator, tmp_path, inline):
+    inline(planned={"program1": [Outcome("user error", "enough")]})
+    assert sweep(tmp_path, "--gpus", gpus, "--generator", "auto") == 2
+    assert tiny.configuration.load(tmp_path / "sweep/config.yaml")["generator"] == generator
+
+
 def test_a_lost_task_is_submitted_again(local, tmp_path, inline, capsys):
     lost = Outcome("lost", "the node is gone", "node7")
     launcher = inline(planned={"program1": [lost, lost]})
