@@ -245,7 +245,7 @@ def test_command_lines_are_understood(page, command, project, strangers, monkeyp
         configuration.write(config, project / name / "config.yaml")
         seed_members(config).write(project / name / "members.json")
     monkeypatch.setattr("jaxrl.runtime.training.train", lambda config: done.append(config))
-    monkeypatch.setattr("jaxrl.sweeps.sweep", lambda *sweep: done.append(sweep))
+    monkeypatch.setattr("jaxrl.sweeps.sweep", lambda *sweep, launch=None: done.append(sweep))
     monkeypatch.setattr("jaxrl.commands.evaluate.evaluate", lambda *options: done.append(options))
     monkeypatch.setattr(
         "jaxrl.commands.evaluate.evaluate_policy", lambda *options: done.append(options)

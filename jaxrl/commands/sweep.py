@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from jaxrl.commands import command_line
 from jaxrl.runtime import configuration
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 HELP = """Train a grid of settings: jaxrl sweep [CONFIG] --vary NAME=V1,V2,... [...] [options].
 
@@ -24,21 +28,33 @@ differences. log(...) and uniform(...) choose regardless of the setting.
 one is drawn.
 --halving ETA: successive halving; after steps/ETA^k only the best 1/ETA of the points continue.
 --pbt STEPS: population based training; the members exchange states every STEPS steps.
+--optuna N: Optuna proposes N points at a time, by the returns of those before; --samples is their
+number in all.
 --chunk N: train at most N members at once; without it, as many as fit the memory.
---resume FOLDER: continue a sweep, with its options."""
+--resume FOLDER: continue a sweep, with its options.
+--launcher ray|submitit: train the parts (chunks of programs) as tasks of the Ray cluster at
+RAY_ADDRESS or as jobs of SLURM, with --cpus N, --gpus N and --ram GB for each; for SLURM also
+--hours N and --slurm partition=gpu account=lab. A resumed sweep may have another launcher."""
+
+T = TypeVar("T", bound="DataclassInstance")
 
 
 def main(argv: Sequence[str]) -> int:
     from jaxrl import sweeps
 
     vary, rest = command_line.take_words(argv, "vary", configuration.is_configuration)
-    options = {}
-    for field in dataclasses.fields(sweeps.Search):
+    search, rest = _take_options(rest, sweeps.Search())
+    launch, rest = _take_options(rest, sweeps.Launch())
+    config = command_line.experiment(rest, HELP)
+    sweeps.sweep(config, sweeps.parse(config, vary), search, launch=launch)
+    return 0
+
+
+def _take_options(argv: Sequence[str], default: T) -> tuple[T, list[str]]:
+    """Return the options that are fields of the dataclass `default`, and the words that remain."""
+    options, rest = {}, list(argv)
+    for field in dataclasses.fields(default):
         words, left = command_line.take_words(rest, field.name, configuration.is_configuration)
         options |= {field.name: words} if len(left) < len(rest) else {}
         rest = left
-    search = sweeps.Search()
-    search = configuration.override(search, command_line.nest(options, search))
-    config = command_line.experiment(rest, HELP)
-    sweeps.sweep(config, sweeps.parse(config, vary), search)
-    return 0
+    return configuration.override(default, command_line.nest(options, default)), rest

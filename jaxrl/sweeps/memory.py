@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,10 +14,12 @@ from jaxrl.core.types import Algorithm, Tree
 from jaxrl.runtime.building import build, configure_jax, on_one_device, program
 from jaxrl.runtime.configuration import Experiment
 from jaxrl.runtime.display import Display
+from jaxrl.runtime.driver import Program
 from jaxrl.runtime.members import Members, seed_members
 
 USED = 0.8  # share of the free memory; evaluations and other unmeasured things need some too
 PLENTY = 1000  # times the size of the states: enough for any program, so none is compiled
+PROCESS = 2_000_000_000  # bytes of a process beside its program: Python, packages, the compiler
 
 
 def fits(config: Experiment) -> bool:
@@ -33,20 +36,49 @@ def fits(config: Experiment) -> bool:
 
 
 def width(
-    config: Experiment, algorithm: Algorithm, members: Members, say: Callable[[str], None]
+    config: Experiment,
+    algorithm: Algorithm,
+    members: Members,
+    say: Callable[[str], None],
+    *,
+    free: int | None = None,
 ) -> int:
     """Return how many of `members` to train at once: all if they fit.
 
     The memory that a program needs is read from the compiled program, which the run will find in
     the compilation cache. `say` is called before that compilation.
+
+    free: bytes of memory for the program; by default what is free on this machine.
     """
     prog = program(on_one_device(config), algorithm, members)
-    shapes, free = prog.shapes(members.keys(config.generator)), available()
+    shapes = prog.shapes(members.keys(config.generator))
+    free = available() if free is None else free
     if len(members) == 1 or free is None or PLENTY * size(shapes) < free:
         return len(members)
     say(f"Measuring the memory of {len(members)} members ...")
     copy = size(shapes) if jax.devices()[0].platform == "cpu" else 0  # a checkpoint's copy
     return even_chunk(len(members), prog.bytes(shapes) + copy, free)
+
+
+def host_needed(config: Experiment, members: Members, *, on_gpu: bool = False) -> int:
+    """Return the bytes of host memory that a process needs to train `members` at once.
+
+    They are those of the compiled program, and of Python with its packages. A program that is
+    small for certain is not compiled.
+
+    on_gpu: whether the program lies in the memory of a GPU; the host holds a checkpoint's copy.
+    """
+    _, algorithm = build(config)
+    prog = program(on_one_device(config), algorithm, members)
+    shapes = prog.shapes(members.keys(config.generator))
+    states = size(shapes)
+    if on_gpu or not isinstance(prog, Program):
+        needed = 2 * states
+    elif PLENTY * states < PROCESS / 4:
+        needed = PLENTY * states
+    else:
+        needed = prog.bytes(shapes) + states
+    return PROCESS + int(needed / USED)
 
 
 def even_chunk(members: int, needed: int, free: int) -> int:
@@ -69,6 +101,16 @@ def available() -> int | None:
     if stats and "bytes_limit" in stats:
         return stats["bytes_limit"] - stats.get("bytes_in_use", 0)
     return host_bytes(Path("/proc/meminfo"), Path("/sys/fs/cgroup"))
+
+
+def total() -> int | None:
+    """Return the bytes of memory of this machine, or of the container's limit; None if unknown."""
+    found = []
+    with contextlib.suppress(OSError, ValueError):
+        found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    with contextlib.suppress(OSError, ValueError):  # "max" means no limit
+        found.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return min(found, default=None)
 
 
 def host_bytes(meminfo: Path, cgroup: Path) -> int | None:

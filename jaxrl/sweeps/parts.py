@@ -31,6 +31,9 @@ class Search:
     """Eta of successive halving: at each rung the best one of so many points continues."""
     pbt: int = static(0, low=0, high=STEPS)
     """Environment steps between two exchanges of population based training."""
+    optuna: int = static(0, low=0, high=MANY)
+    """Number of points that Optuna proposes at a time, by the scores of all points before; samples
+    is their number in all."""
     chunk: int = static(0, low=0, high=MANY)
     """Largest number of members trained at once; 0 for as many as fit the memory."""
 
@@ -59,16 +62,26 @@ class Sweep:
     chunks: list[int]  # for each program, the number of members trained at once
 
     def write(self, path: Path) -> None:
+        """Write the sweep to `path`, at once for all who read it meanwhile."""
         files.write_text(path, json.dumps(dataclasses.asdict(self), indent=1))
+
+    def batch(self, point: int) -> int:
+        """Return the number of the batch that a point is in: 0 unless Optuna proposes points."""
+        return point // self.search.optuna if self.search.optuna else 0
 
 
 def programs(config: Experiment, new: Sweep) -> list[list[tuple[int, int]]]:
-    """Return the members, each (point, seed), of every program; points differ in hypers alone."""
+    """Return the members, each (point, seed), of every program; points differ in hypers alone.
+
+    Points that Optuna proposed share a program with those of their batch, which come first.
+    """
     groups: dict[str, list[tuple[int, int]]] = {}
     for i, point in enumerate(new.points):
         own = {k: v for k, v in point.items() if not is_hyper(config, k)}
         seeds = [i] if new.search.pbt else range(config.seeds)
-        groups.setdefault(repr(own), []).extend((i, config.seed + seed) for seed in seeds)
+        groups.setdefault(repr((new.batch(i), own)), []).extend(
+            (i, config.seed + seed) for seed in seeds
+        )
     return list(groups.values())
 
 

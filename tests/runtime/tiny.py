@@ -70,11 +70,14 @@ def environment() -> dict[str, str]:
     )
 
 
-def process(command: str, *words: str, cwd: Path | None = None) -> subprocess.Popen:
+def process(
+    command: str, *words: str, cwd: Path | None = None, new_session: bool = False
+) -> subprocess.Popen:
     return subprocess.Popen(
         [sys.executable, "-m", "jaxrl", command, *words],
         env=environment(),
         cwd=cwd,
+        start_new_session=new_session,
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

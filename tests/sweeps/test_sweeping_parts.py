@@ -148,7 +148,7 @@ def test_a_program_is_what_a_sweep_of_its_own_is(sweep_folder, tmp_path):
 def test_chunks_that_fit_are_kept_on_resume(sweep_folder, tmp_path, monkeypatch):
     """Chunks are as requested, and the program is not measured again."""
     words = ["--vary", "clip=0.1,0.2,0.3,0.4", "--steps", "160", "--name", "sweep", "--quiet"]
-    monkeypatch.setattr(memory, "width", lambda *_: 2)
+    monkeypatch.setattr(memory, "width", lambda *_, **__: 2)
     assert tiny.call("sweep", tmp_path, *words) == 0
     folder = tmp_path / "sweep"
     assert runs(folder) == ["program1-chunk1", "program1-chunk2"]
@@ -165,7 +165,7 @@ def test_chunks_that_fit_are_kept_on_resume(sweep_folder, tmp_path, monkeypatch)
 
 
 def test_seeds_that_do_not_fit_are_trained_as_a_sweep(finished_pair, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(memory, "width", lambda *_: 2)
+    monkeypatch.setattr(memory, "width", lambda *_, **__: 2)
     folder = tiny.train(tmp_path, "run", "--seeds", "4")
     assert "Not all seeds fit into memory at once" in capsys.readouterr().err
     assert runs(folder) == ["program1-chunk1", "program1-chunk2"]
