@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from jaxrl.commands import command_line
-from jaxrl.runtime import configuration
+from jaxrl.runtime import configuration, processes
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -46,6 +46,7 @@ def main(argv: Sequence[str]) -> int:
     search, rest = _take_options(rest, sweeps.Search())
     launch, rest = _take_options(rest, sweeps.Launch())
     config = command_line.experiment(rest, HELP)
+    processes.refuse_several("A sweep", config)
     sweeps.sweep(config, sweeps.parse(config, vary), search, launch=launch)
     return 0
 

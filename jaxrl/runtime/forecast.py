@@ -16,7 +16,7 @@ from typing import Any
 
 import jax
 import jax.core
-import jax.numpy as jnp
+import numpy as np
 
 from jaxrl.runtime.building import build, configure_jax, plan, program
 from jaxrl.runtime.configuration import Experiment
@@ -165,7 +165,7 @@ def _measured(own: Program, progress: Progress, steps: int, updates: int) -> lis
     compiled = own._compile_chunk(progress)
     compiling = time.perf_counter() - began
     stats: Any = compiled.memory_analysis()
-    chunk = lambda progress, size: compiled(progress.run, progress.row, jnp.int32(size))
+    chunk = lambda progress, size: compiled(progress.run, progress.row, np.int32(size))
     progress = jax.block_until_ready(chunk(progress, 1))
     done, size, seconds = 0, 1, 0.0
     began = time.perf_counter()
