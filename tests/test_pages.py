@@ -250,6 +250,7 @@ def test_command_lines_are_understood(page, command, project, strangers, monkeyp
     monkeypatch.setattr(
         "jaxrl.commands.evaluate.evaluate_policy", lambda *options: done.append(options)
     )
+    monkeypatch.setattr("jaxrl.runtime.forecast.lines", lambda config: done.append(config) or [])
     monkeypatch.setattr("jaxrl.commands.export.export", lambda *options: done.append(options))
     monkeypatch.setattr("experiments.gallery.draw", lambda names, _: done.append(names))
     monkeypatch.setattr(gallery, "PAGE", project / "environments.md")

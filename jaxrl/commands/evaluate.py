@@ -87,7 +87,7 @@ def _write(out: Path, summary: Mapping[str, Any], members: Members, measured: Me
     """Write the summary and the episodes to `out`, and say where. Raises `UserError` if the disk is
     full; what was there before is kept then."""
     results, episodes = out / "evaluation.json", out / "evaluation_episodes.csv"
-    with files.explained(out):
+    with files.explain_errors(out):
         files.write_text(results, json.dumps(summary, indent=2))
         _write_episodes(episodes, members, measured)
     print(f"Written to {results}; each episode: {episodes}")
@@ -199,7 +199,7 @@ def _record(env: Environment, policy: Policy, key: Key, out: Path, config: Optio
         print(f"No video of an episode: {failed}")
         return
     path = out / f"episode.{config.video}"
-    with files.explained(path), files.replacing(path) as new:
+    with files.explain_errors(path), files.replacing(path) as new:
         if config.video == "png":
             render.write_png(episode.frames[-1], new)
         else:

@@ -39,7 +39,7 @@ def main(argv: Sequence[str]) -> int:
         [runs.read(path, config.score) for path in paths], config.score, config.bounds
     )
     out = Path(config.out)
-    with files.explained(out):
+    with files.explain_errors(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         files.write_text(out, text)
     print(f"Written to {out}")

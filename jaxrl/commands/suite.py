@@ -210,7 +210,7 @@ def write_record(suite: Suite, run: Run, code: str, out: Path) -> None:
     kept = [old for old in read_records(suite, out) if record_key(old) != record_key(found)]
     path = out / f"{suite.name}.json"
     lines = ",\n".join(json.dumps(log.to_jsonable(x)) for x in [*kept, found])
-    with files.explained(path):
+    with files.explain_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         files.write_text(path, f"[\n{lines}\n]\n")
     if environment.strip:

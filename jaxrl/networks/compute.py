@@ -1,4 +1,4 @@
-"""How networks compute: products of hidden layers in bfloat16, activations computed twice.
+"""Ways in which networks compute: hidden layers in bfloat16, activations computed twice.
 
 `with_compute` makes an algorithm whose networks do so; parameters, statistics, losses and
 optimizers stay in float32 (Micikevicius et al., 2018, "Mixed precision training",
@@ -27,7 +27,7 @@ PRECISIONS = ("float32", "bf16")
 
 @dataclasses.dataclass(frozen=True)
 class Compute:
-    """How networks compute.
+    """A way in which networks compute.
 
     precision: `bf16` for products of hidden layers and of attention in bfloat16, whose sums XLA
         takes in float32; last layers stay in float32.
@@ -88,7 +88,7 @@ def _again(transform: Callable[..., Any], function: Callable[..., Any]) -> Calla
 _counts: weakref.WeakKeyDictionary[Algorithm, Counter[str]] = weakref.WeakKeyDictionary()
 
 
-def unused(algorithm: Algorithm, compute: Compute) -> list[str]:
+def find_unused(algorithm: Algorithm, compute: Compute) -> list[str]:
     """Return those fields of `compute` that have changed nothing in the `algorithm` that
     `with_compute` made, in all that was traced of it so far."""
     asked = [f.name for f in dataclasses.fields(Compute) if getattr(compute, f.name) != f.default]

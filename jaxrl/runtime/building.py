@@ -17,7 +17,7 @@ from jaxrl.core.types import Algorithm, Environment
 from jaxrl.envs.adapters import wrapping
 from jaxrl.envs.check_structure import check_structure
 from jaxrl.evaluation.evaluate import check_same_spaces
-from jaxrl.networks.compute import PLAIN, unused, with_compute
+from jaxrl.networks.compute import PLAIN, find_unused, with_compute
 from jaxrl.runtime import processes
 from jaxrl.runtime.configuration import Experiment
 from jaxrl.runtime.driver import Plan, Program
@@ -61,7 +61,7 @@ def build(config: Experiment) -> tuple[Environment, Algorithm]:
 def check_compute(config: Experiment, algorithm: Algorithm) -> None:
     """Raise `UserError` if `config` asks its networks to compute in a way that changes nothing in
     `algorithm`, which `build` returned and whose step was traced since."""
-    for name in unused(algorithm, config.compute) if config.compute != PLAIN else ():
+    for name in find_unused(algorithm, config.compute) if config.compute != PLAIN else ():
         raise UserError(
             f"{name} is {getattr(config, name)!r}, but with these settings there is nothing in "
             f"'{config.algorithm}' that it would change; leave it out."

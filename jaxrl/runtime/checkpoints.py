@@ -419,10 +419,12 @@ def _read(path: Path, leaves: list[Leaf], content: dict[str, Any]) -> list[Any]:
             raise _bad_meta(path, ValueError("it has packed leaves that are not there"))
         stored[f"{i:05d}"] = packed[at:end].view(jnp.dtype(name)).reshape(shape)
         at = end
-    return [_checked(path, leaf, stored.pop(f"{i:05d}", None)) for i, leaf in enumerate(leaves)]
+    return [
+        _check_numbers(path, leaf, stored.pop(f"{i:05d}", None)) for i, leaf in enumerate(leaves)
+    ]
 
 
-def _checked(path: Path, leaf: Leaf, numbers: Any) -> Any:
+def _check_numbers(path: Path, leaf: Leaf, numbers: Any) -> Any:
     """Return the numbers of a leaf, or those of an empty one, which no file holds.
 
     Raises `CheckpointError` if they are missing, or are not of the leaf's shape and type.

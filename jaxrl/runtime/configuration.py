@@ -176,7 +176,7 @@ class Experiment(Generic[C]):
 
     @property
     def compute(self) -> Compute:
-        """How networks compute."""
+        """The way in which networks compute."""
         return Compute(self.precision, self.remat)
 
 

@@ -46,7 +46,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def explained(path: Path | str) -> Iterator[None]:
+def explain_errors(path: Path | str) -> Iterator[None]:
     """Raise `UserError` for a file that cannot be written; `path` is named if the error names
     none."""
     try:

@@ -1,4 +1,4 @@
-"""What a run needs, said before it is trained: memory, arithmetic, and time.
+"""Forecasts of what a run needs before it is trained: memory, arithmetic, and time.
 
 Bytes are those of the run's state and, for activations and other scratch memory, of the program
 that XLA has compiled for this machine. Arithmetic is counted in what JAX has traced, since XLA
@@ -147,7 +147,7 @@ def lines(config: Experiment) -> list[str]:
     if on_host:
         found.append("Its environments run on the host, so nothing is measured.")
     else:
-        found += _measured(own, own.start(keys, members.own_hyper()), steps, updates)
+        found += _measure(own, own.start(keys, members.own_hyper()), steps, updates)
     found.append(
         "Estimates by the roofline model for the products alone, each of which reads its inputs "
         "from memory; everything else, and latency, comes on top:"
@@ -159,7 +159,7 @@ def lines(config: Experiment) -> list[str]:
     return found
 
 
-def _measured(own: Program, progress: Progress, steps: int, updates: int) -> list[str]:
+def _measure(own: Program, progress: Progress, steps: int, updates: int) -> list[str]:
     """Compile the program, run it for a second, and return what was measured."""
     began = time.perf_counter()
     compiled = own._compile_chunk(progress)

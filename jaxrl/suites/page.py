@@ -150,7 +150,7 @@ def write(suite: Suite, records: Sequence[Record], folder: Path) -> None:
     lines += solved_settings(suite, known)
     if known:
         lines += ["", "## Runs", "", *provenance(known.values())]
-    with files.explained(folder):
+    with files.explain_errors(folder):
         files.write_text(folder / f"{suite.name}.md", "\n".join(lines) + "\n")
 
 

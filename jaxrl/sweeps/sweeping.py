@@ -99,7 +99,7 @@ def sweep(
         trained = _Parts(config, display, launch, launcher)
         trained.check(new)
         with run_folder.draft(config.out, config.name) as draft:
-            with files.explained(draft):
+            with files.explain_errors(draft):
                 configuration.write(config, draft / "config.yaml")
                 new.write(draft / SWEEP)
             stem = f"{run_folder.slug(config.algorithm)}-{run_folder.slug(config.env)}"
@@ -293,7 +293,7 @@ def _run(folder: Path, new: Sweep, trained: _Parts) -> Path:
                 display.warn(f"{name}: {said}")
             ended.add(name)
             now = [*earlier, *(part for part in parts if part.name in ended)]
-            with files.explained(folder):
+            with files.explain_errors(folder):
                 results.write_comparison(folder, config, new.points, now, display)
                 if new.search.pbt:
                     results.write_lineage(folder, new, now)
@@ -354,7 +354,7 @@ def _compare_members(folder: Path, config: Experiment, display: Display) -> Path
     part = Part("", [found.index(label) for label in labels], members)
     if not results.evaluations(folder, part, display)[0].size:
         raise UserError(f"The log of '{folder}' has no evaluations to compare.")
-    with files.explained(folder):
+    with files.explain_errors(folder):
         results.write_comparison(folder, config, found, [part], display)
     results.print_ranking(folder, found, [part], display)
     return folder

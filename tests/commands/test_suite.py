@@ -435,7 +435,9 @@ def test_a_full_disk_leaves_the_records(suite, tmp_path, monkeypatch):
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("text", ["[", "{}", "[3]", '[{"algorithm": "PPO"}]', "[" * 50_000])
+@pytest.mark.parametrize(
+    "text", ["[", "{}", "[3]", '[{"algorithm": "PPO"}]', "[" * 50_000], ids=lambda text: text[:9]
+)
 def test_records_that_cannot_be_read(suite, tmp_path, text):
     folder = tmp_path / "docs" / "suites"
     folder.mkdir(parents=True)

@@ -12,7 +12,7 @@ from jaxrl.algorithms import registry
 from jaxrl.algorithms.planning.shared.imagination import imagine
 from jaxrl.core import random
 from jaxrl.core.train import advance, start
-from jaxrl.networks.compute import Compute, computing, unused, with_compute
+from jaxrl.networks.compute import Compute, computing, find_unused, with_compute
 from jaxrl.networks.dense import hidden_matmul
 from jaxrl.networks.torsos import MLP, Convolution, PixelEncoder
 from jaxrl.networks.transformer import Transformer
@@ -88,7 +88,7 @@ def test_an_algorithm_has_both_precisions_and_its_state_is_float32(name):
     assert with_compute(plain, BF16) is half  # so that nothing is compiled twice
     run = jax.eval_shape(lambda: start(half, random.key(0)))
     kinds = dots(functools.partial(advance, half), run)
-    assert {"bfloat16"} in kinds and {"float32"} in kinds and not unused(half, BF16)
+    assert {"bfloat16"} in kinds and {"float32"} in kinds and not find_unused(half, BF16)
     assert {x.dtype for x in jax.tree.leaves(run)} == {
         x.dtype for x in jax.tree.leaves(jax.eval_shape(lambda: start(plain, random.key(0))))
     }
@@ -117,11 +117,11 @@ def test_activations_that_are_computed_twice_change_nothing(name):
         program = Program(algorithm)
         begun = program.start(random.key(0))
         ends.append(numbers(program.compile(begun)(begun, 1).run.state))
-    assert not unused(twice, REMAT)
+    assert not find_unused(twice, REMAT)
     assert_equal(*ends, 1e-5)
 
 
-def kept(function, *args):
+def residual_bytes(function, *args):
     """Return the bytes that the forward pass keeps for the gradient."""
     held = jax.eval_shape(lambda *args: jax.vjp(lambda *args: function(*args), *args)[1], *args)
     return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(held))
@@ -132,9 +132,9 @@ def test_a_transformer_keeps_less():
     window = x, jnp.zeros(x.shape[:2], bool), network.initial(x.shape[1])
     params = network.init(random.key(0), *window, method="unroll")
     unroll = lambda params: network.apply(params, *window, method="unroll")[0]
-    before = kept(unroll, params)
+    before = residual_bytes(unroll, params)
     with computing(REMAT):
-        assert kept(unroll, params) < 0.3 * before
+        assert residual_bytes(unroll, params) < 0.3 * before
 
 
 def test_imagination_keeps_less():
@@ -149,9 +149,9 @@ def test_imagination_keeps_less():
         start = jnp.ones((32, 16)), jnp.ones((32, 16))
         return imagine(actor, dynamics, start, random.key(0), 8)[0]
 
-    before = kept(features, weights)
+    before = residual_bytes(features, weights)
     with computing(REMAT):
-        assert kept(features, weights) < 0.3 * before
+        assert residual_bytes(features, weights) < 0.3 * before
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ def test_a_failure_leaves_the_old_content(tmp_path, monkeypatch):
     with pytest.raises(OSError, match=r"records.json"):
         files.write_text(path, "new")
     refused = pytest.raises(UserError, match=r"records.json' cannot be written: No space left")
-    with refused, files.explained(tmp_path):
+    with refused, files.explain_errors(tmp_path):
         files.write_text(path, "new")
     assert path.read_text() == "old" and [x.name for x in tmp_path.iterdir()] == ["records.json"]
 
@@ -39,6 +39,7 @@ def test_a_link_is_replaced_and_not_followed(tmp_path):
         "[1" + "0" * 400 + "]": "which is too large",
         "{": "Expecting property name",
     }.items(),
+    ids=lambda text: text[:20],
 )
 def test_json_that_nobody_wrote_is_a_value_error(tmp_path, text, said):
     (tmp_path / "x.json").write_text(text)

@@ -1,4 +1,4 @@
-"""What `jaxrl train --plan` says of a run: counts against sums by hand."""
+"""Forecasts of `jaxrl train --plan`: counts against sums by hand."""
 
 import jax
 import jax.numpy as jnp
@@ -48,10 +48,10 @@ def test_gradients_are_two_products_more():
 
 
 def test_loops_count_as_often_as_they_run_and_branches_once():
-    def scanned(x, w):
+    def scan(x, w):
         return jax.lax.scan(lambda c, _: (c + (x @ w).sum(), None), 0.0, length=6)[0]
 
-    assert work(scanned, X, W).total == 6 * ONCE
+    assert work(scan, X, W).total == 6 * ONCE
     assert (
         work(lambda x, w: jax.lax.fori_loop(0, 6, lambda i, c: c + (x @ w).sum(), 0.0), X, W).total
         == 6 * ONCE

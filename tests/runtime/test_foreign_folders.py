@@ -94,7 +94,6 @@ def other_leaf(content, **change):
         lambda x: x | {"meta": x["meta"] | {"diverged": 1}},
         lambda x: [],
     ],
-    ids=str,
 )
 def test_a_meta_json_that_jaxrl_did_not_write(folder, change, capsys):
     reseal(newest(folder), change)
@@ -164,6 +163,7 @@ BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
         "a key twice": "steps: 1\nsteps: 2",
         "bytes": "steps: \x00",
     }.values(),
+    ids=lambda text: text[:20],
 )
 def test_yaml_that_cannot_be_read(folder, text, tmp_path, capsys):
     (folder / "config.yaml").write_text(text)
@@ -200,7 +200,7 @@ def test_control_characters_are_not_printed(folder, capsys):
         '{"labels": [{"seed": 0, "clip": 1%s}], "hyper": {}}' % ("0" * 400),
         '{"labels": [{"seed": 0}], "hyper": {"clip": [99999999999999999999]}}',
     ],
-    ids=str,
+    ids=lambda text: text[:60],
 )
 def test_members_that_cannot_be_read(folder, text, capsys):
     (folder / "members.json").write_text(text)
