@@ -12,6 +12,9 @@ ifndef JAXRL_DAY
 export JAXRL_DAY := $(shell echo $$(($$(date +%s) / 86400)))
 endif
 
+# Slow tests lie side by side: in large pieces one worker would have them all.
+SPREAD = --dist load --maxschedchunk 4
+
 # What JAX is installed for by `make accelerator`: gpu or tpu.
 ACCELERATOR ?= $(if $(shell command -v nvidia-smi),gpu,tpu)
 
@@ -24,7 +27,7 @@ test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest
 
 test-ci: test
-	$(BIN)/python -m pytest -m 'slow and not rest' --dist load
+	$(BIN)/python -m pytest -m 'slow and not rest' $(SPREAD)
 
 # Core and losses with the oldest and the newest dependencies that pyproject.toml allows.
 test-versions: test-oldest test-newest
@@ -38,7 +41,7 @@ test-oldest test-newest:
 	$(VENV)-$@/bin/python -m pytest tests/core tests/losses
 
 test-all: test-ci
-	$(BIN)/python -m pytest -m rest --dist load
+	$(BIN)/python -m pytest -m rest $(SPREAD)
 
 suites:
 	$(PYTHON) tests/suites.py $(SUITE) --folder $(VENV)-suites

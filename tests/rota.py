@@ -39,6 +39,9 @@ UNUSED = 5
 FILES, MOST_FILES = 30, 60
 # Largest number of affected functions of `ROOMS` that CI tests in every respect.
 MOST_FUNCTIONS = 150
+# Largest number of affected claims of which CI runs a tiny attempt each (half a minute); of more,
+# those in turn.
+MOST_CLAIMS = 12
 
 
 # ---------------------------------------------------------------------------------------- turns
@@ -99,7 +102,8 @@ class Plan:
     files: files that this can affect.
     algorithms: algorithms that this can affect, by name.
     families: algorithm -> family, of all.
-    claims: claims that this can affect, by the names of their files.
+    claims: claims that this can affect, by the names of their files; none if they are more than
+        `MOST_CLAIMS`.
     functions: functions of `ROOMS` in files that this can affect, by name; none if they are more
         than `MOST_FUNCTIONS`.
     own: test file of algorithms -> family, of all.
@@ -185,6 +189,7 @@ def make(graph: affected.Graph, *, day: int, base: str = "", changed: Iterable[s
     if set(changed) & _machinery(graph):
         algorithms = set(graph.algorithms)
 
+    claims = {_stem(f) for f in files if f.startswith("experiments/claims/")}
     rooms = [file for file in graph.files if file.startswith(tuple(f"jaxrl/{r}/" for r in ROOMS))]
     others = {f for f in graph.files if f.startswith("jaxrl/")} - set(rooms)
     modules = [file for file in rooms if not file.endswith("__init__.py")]
@@ -207,7 +212,7 @@ def make(graph: affected.Graph, *, day: int, base: str = "", changed: Iterable[s
         files=files,
         algorithms=frozenset(algorithms),
         families={name: file.split("/")[2] for name, file in sorted(graph.algorithms.items())},
-        claims=frozenset(_stem(f) for f in files if f.startswith("experiments/claims/")),
+        claims=frozenset(claims if len(claims) <= MOST_CLAIMS else ()),
         functions=frozenset(functions if len(functions) <= MOST_FUNCTIONS else ()),
         own={"/".join(x): x[2] for x in own if len(x) == 4 and x[3].startswith("test_")},
         unused=frozenset(_label(*found) for found in unused),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
 import os
 import re
 import signal
 import sys
+import threading
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +25,7 @@ from jaxrl.runtime.configuration import Experiment, Trust
 from jaxrl.runtime.errors import Stopped, first_line, out_of_memory
 
 T = TypeVar("T")
+PATIENCE = 5.0  # seconds that an interrupted command may take to clean up
 
 
 def run(main: Callable[[Sequence[str]], int | None]) -> typing.NoReturn:
@@ -38,7 +41,19 @@ def run(main: Callable[[Sequence[str]], int | None]) -> typing.NoReturn:
         # Python flushes stdout once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 128 + signal.SIGPIPE
+    if code == 128 + signal.SIGINT:
+        _leave(code)
     sys.exit(code)
+
+
+def _leave(code: int) -> typing.NoReturn:
+    """End the process as `sys.exit` does, without waiting for computations that may never end."""
+    late = threading.Timer(PATIENCE, os._exit, [code])  # if even this waits for one
+    late.daemon = True
+    late.start()
+    atexit._run_exitfuncs()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def call(main: Callable[[Sequence[str]], int | None], argv: Sequence[str]) -> int:
@@ -50,10 +65,10 @@ def call(main: Callable[[Sequence[str]], int | None], argv: Sequence[str]) -> in
     try:
         return main(argv) or 0
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {_printable(error)}", file=sys.stderr)
         return 2
     except Stopped as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {_printable(error)}", file=sys.stderr)
         return 1
     except (MemoryError, jax.errors.JaxRuntimeError) as error:
         if not out_of_memory(error):
@@ -68,6 +83,11 @@ def call(main: Callable[[Sequence[str]], int | None], argv: Sequence[str]) -> in
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
+
+
+def _printable(error: Exception) -> str:
+    """Return an error's message without what would control a terminal."""
+    return "".join(x if x.isprintable() or x in "\n\t" else repr(x)[1:-1] for x in str(error))
 
 
 def experiment(argv: Sequence[str], description: str) -> Experiment:

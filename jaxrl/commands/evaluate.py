@@ -7,14 +7,14 @@ import csv
 import dataclasses
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jaxrl.commands import command_line
 from jaxrl.core.errors import UserError, unknown
 from jaxrl.core.types import Environment, Key, Policy
-from jaxrl.runtime import configuration
+from jaxrl.runtime import configuration, files
 from jaxrl.runtime.configuration import EnvSetting
 from jaxrl.runtime.display import Display
 from jaxrl.runtime.members import Members
@@ -69,6 +69,8 @@ def main(argv: Sequence[str]) -> int:
     for name, smallest in {"episodes": 1, "seed": 0, "member": 0}.items():
         if getattr(config, name) < smallest:
             raise UserError(f"{name} is {getattr(config, name)}; it must be at least {smallest}.")
+    if config.max_steps is not None and config.max_steps < 1:
+        raise UserError(f"max_steps is {config.max_steps}; it must be at least 1.")
     if is_policy(folder):
         evaluate_policy(folder, config)
         return 0
@@ -81,12 +83,22 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
+def _write(out: Path, summary: Mapping[str, Any], members: Members, measured: Measured) -> None:
+    """Write the summary and the episodes to `out`, and say where. Raises `UserError` if the disk is
+    full; what was there before is kept then."""
+    results, episodes = out / "evaluation.json", out / "evaluation_episodes.csv"
+    with files.explained(out):
+        files.write_text(results, json.dumps(summary, indent=2))
+        _write_episodes(episodes, members, measured)
+    print(f"Written to {results}; each episode: {episodes}")
+
+
 def _write_episodes(path: Path, members: Members, measured: Measured) -> None:
     """Write a row for each episode: its member (from 0), the seed and other settings that set the
     member apart, the mode of acting, the episode's number, and its metrics."""
     own = list(dict.fromkeys(name for label in members.labels for name in label))
     names = list(next(iter(measured.values())))
-    with path.open("w", newline="") as file:
+    with files.replacing(path) as new, new.open("w", newline="") as file:
         table = csv.writer(file)
         table.writerow(["member", *own, "acting", "episode", *names])
         for mode, values in measured.items():
@@ -126,12 +138,10 @@ def evaluate(folder: Path, config: Options) -> None:
         _print_results(summary, names)
     results = summaries.get("", summaries)
     summary = {"env": env.name, "step": trained.step, "episodes": config.episodes, **results}
-    (out / "evaluation.json").write_text(json.dumps(summary, indent=2))
-    _write_episodes(out / "evaluation_episodes.csv", trained.members, measured)
+    _write(out, summary, trained.members, measured)
     seeds = len(policies) // len(summaries)
     over = f"{seeds} seeds" if seeds > 1 else f"{config.episodes} episodes"
     print(f"{config.episodes} episodes for each seed; intervals over {over}.")
-    print(f"Written to {out / 'evaluation.json'}; each episode: {out / 'evaluation_episodes.csv'}")
     _record(env, policies[config.member], key, out, config)
 
 
@@ -161,9 +171,7 @@ def evaluate_policy(name: str, config: Options) -> None:
         return
     out = Path(config.out)
     summary = {"env": env.name, "policy": name, "episodes": config.episodes, **results}
-    (out / "evaluation.json").write_text(json.dumps(summary, indent=2))
-    _write_episodes(out / "evaluation_episodes.csv", seed_members(stored.config), measured)
-    print(f"Written to {out / 'evaluation.json'}; each episode: {out / 'evaluation_episodes.csv'}")
+    _write(out, summary, seed_members(stored.config), measured)
     _record(env, stored.policy, key, out, config)
 
 
@@ -191,10 +199,11 @@ def _record(env: Environment, policy: Policy, key: Key, out: Path, config: Optio
         print(f"No video of an episode: {failed}")
         return
     path = out / f"episode.{config.video}"
-    if config.video == "png":
-        render.write_png(episode.frames[-1], path)
-    else:
-        render.write_video(episode, path)
+    with files.explained(path), files.replacing(path) as new:
+        if config.video == "png":
+            render.write_png(episode.frames[-1], new)
+        else:
+            render.write_video(episode, new)
     print(f"One greedy episode: {path}")
 
 

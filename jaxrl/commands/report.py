@@ -8,6 +8,7 @@ from pathlib import Path
 
 from jaxrl.commands import command_line
 from jaxrl.core.errors import UserError
+from jaxrl.runtime import files
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,10 +39,8 @@ def main(argv: Sequence[str]) -> int:
         [runs.read(path, config.score) for path in paths], config.score, config.bounds
     )
     out = Path(config.out)
-    try:
+    with files.explained(out):
         out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(text)
-    except OSError as error:
-        raise UserError(f"'{out}' cannot be written: {error.strerror}.") from error
+        files.write_text(out, text)
     print(f"Written to {out}")
     return 0

@@ -21,12 +21,13 @@ import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 import jaxrl
 from jaxrl.core.errors import UserError
-from jaxrl.runtime import configuration, git, run_folder
+from jaxrl.runtime import configuration, files, git, run_folder
 from jaxrl.runtime.configuration import Experiment
 from jaxrl.suites import page
 from jaxrl.suites.bsuite import SCORES
@@ -206,9 +207,10 @@ def write_record(suite: Suite, run: Run, code: str, out: Path) -> None:
     }
     kept = [old for old in read_records(suite, out) if record_key(old) != record_key(found)]
     path = out / f"{suite.name}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
     lines = ",\n".join(json.dumps(log.to_jsonable(x)) for x in [*kept, found])
-    path.write_text(f"[\n{lines}\n]\n")
+    with files.explained(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        files.write_text(path, f"[\n{lines}\n]\n")
     if environment.strip:
         draw_strip(
             run,
@@ -245,7 +247,28 @@ def draw_strip(run: Run, found: Record, every: int, path: Path) -> None:
 
 def read_records(suite: Suite, out: Path) -> list[Record]:
     path = out / f"{suite.name}.json"
-    return json.loads(path.read_text()) if path.exists() else []
+    if not path.exists():
+        return []
+    try:
+        found = files.read_json(path)
+        if not isinstance(found, list) or not all(map(_is_record, found)):
+            raise ValueError("it must be a list of the records that jaxrl suite writes")
+    except (OSError, ValueError) as error:
+        raise UserError(f"The records in '{path}' cannot be read: {error}.") from error
+    return found
+
+
+RECORDED = {
+    "algorithm": str, "environment": str, "config": dict, "steps": list, "returns": list,
+    "metrics": dict, "seconds": dict, "versions": dict, "device": str, "generator": str,
+    "commit": str, "date": str,
+}  # fmt: skip
+
+
+def _is_record(found: Any) -> bool:
+    return isinstance(found, dict) and all(
+        isinstance(found.get(name), kind) for name, kind in RECORDED.items()
+    )
 
 
 def current_records(suite: Suite, out: Path) -> set[tuple[str, str]]:

@@ -81,8 +81,10 @@ def static(
     least_length: int = 0,
 ) -> Any:
     """Declare a Config field that is part of the program, with bounds as in `Range`. A whole number
-    is at most `COUNT` unless bounded otherwise. None is allowed where it is the default."""
-    if isinstance(default, int) and high is None and below is None:
+    is at most `COUNT` unless bounded otherwise. None is allowed where it is the default; `low` then
+    says by its type whether other values are whole numbers."""
+    whole = isinstance(default, int) or (default is None and isinstance(low, int))
+    if whole and high is None and below is None:
         high = COUNT
     names = None if choices is None else tuple(choices)
     within = Range(low, high, above, below, names, least_length)

@@ -590,9 +590,6 @@ class Agent:
     adopt: Callable[[Tree, Tree], Tree] = lambda state, other: other
     """The state to go on from in a warm start, from (first state of this agent, state that another
     one handed over); by default the other's."""
-    goes_on_from: str = ""
-    """The algorithm that must have been trained before, for an agent that cannot learn from new
-    weights, such as the one that learns its world model; empty for none."""
     scores: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """See `Algorithm.scores`."""
 

@@ -28,8 +28,8 @@ def read(path: Path, wanted: Callable[[tuple[str, ...]], bool]) -> dict[str, Any
     Raises `UserError`, which says what is wrong with the file but not its name, for a file that is
     not HDF5, cannot be opened or is damaged. Among wanted objects it also refuses links, datasets
     in other files (external or virtual), objects with two names, groups more than 16 deep, arrays
-    without rows or of anything but numbers, and arrays that are together over 1032 times the size
-    of the file.
+    without rows or of anything but numbers, and arrays of which one is over 1032 times the size of
+    what is stored of it, or which are together over 1032 times the size of the file.
     """
     h5py = package()
     try:
@@ -106,6 +106,13 @@ def _check(h5py: Any, node: Any, where: str) -> None:
 
 def _check_size(listing: dict[str, Any], file_size: int) -> None:
     arrays = [(math.prod(x.shape) * x.dtype.itemsize, x) for x in _leaves(listing)]
+    for size, array in arrays:
+        stored = array.id.get_storage_size()
+        if size > RATIO * stored:
+            raise UserError(
+                f"its array {array.name!r} is declared to have {size} bytes, more than {stored} "
+                "stored bytes can hold."
+            )
     declared, limit = sum(size for size, _ in arrays), RATIO * file_size
     if declared > limit:
         largest = max(arrays, key=lambda pair: pair[0])[1]

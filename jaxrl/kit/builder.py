@@ -53,6 +53,8 @@ class AlgorithmBuilder:
         one where it has none, unless said
     check(env, config, name): raises `UserError` where the two do not fit.
     measure: what each evaluation reports besides its episodes; see `Measure`.
+    goes_on_from: the algorithm that must have been trained before, for one that cannot learn from
+        new weights, such as the one that learns its world model; empty for none.
     """
 
     name: str
@@ -64,6 +66,7 @@ class AlgorithmBuilder:
     updates: Callable[[Any], int] = lambda config: getattr(source_group(config), "updates", 1)
     check: Callable[[Environment, Any, str], None] = lambda env, config, name: None
     measure: Measure = lambda env, config, policy, key: {}
+    goes_on_from: str = ""
 
     def variant(self, name: str, **changes: Any) -> AlgorithmBuilder:
         """Return a builder called `name` that differs from this one in `changes`.

@@ -110,7 +110,6 @@ def learner(name: str, config: Any, recipe: Recipe) -> Agent:
         config,
         hand_over,
         recipe.adopt,
-        recipe.goes_on_from,
         recipe.scores,
     )
 

@@ -54,7 +54,6 @@ class Recipe:
     num_shards: logical shards of the environments; set by the builder.
     hand_over: state -> state of the agent that continues from this one in a warm start.
     adopt: what is taken over from another agent in a warm start; see `Agent.adopt`.
-    goes_on_from: what has to be trained before; see `Agent.goes_on_from`.
     scores: metrics that the algorithm is judged by, besides the return; see `Algorithm.scores`.
     """
 
@@ -68,7 +67,6 @@ class Recipe:
     num_shards: int = 1
     hand_over: Callable[[State], Tree] = lambda state: state
     adopt: Callable[[State, Tree], Tree] = lambda state, other: other
-    goes_on_from: str = ""
     scores: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):

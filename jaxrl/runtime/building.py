@@ -15,6 +15,7 @@ from jaxrl.algorithms import registry as algorithms
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Algorithm, Environment
 from jaxrl.envs.adapters import wrapping
+from jaxrl.envs.check_structure import check_structure
 from jaxrl.evaluation.evaluate import check_same_spaces
 from jaxrl.runtime.configuration import Experiment
 from jaxrl.runtime.driver import Plan, Program
@@ -39,13 +40,15 @@ def build(config: Experiment) -> tuple[Environment, Algorithm]:
     """Return the environment and the algorithm that `config` describes. Raises `UserError`."""
     env = wrapping.wrap(envs.make(config.env, **config.env_params), config.wrappers)
     builder, _ = algorithms.builder(config.algorithm)
-    algorithm = builder(env, config.agent)
-    before = algorithm.agent.goes_on_from if algorithm.agent else ""
+    before = getattr(builder, "goes_on_from", "")
     if before and not (config.warm_start or config.fork):
         raise UserError(
             f"'{config.algorithm}' cannot begin with new weights, since it continues {before}; set "
             "warm_start to the folder of such a run, or to a configuration to train first."
         )
+    algorithm = builder(env, config.agent)
+    if ":" in config.env and not env.host:  # a user's own: say in a sentence what is wrong with it
+        check_structure(env)
     if env.host:
         check_played(algorithm.source, config.algorithm)
     return env, algorithm

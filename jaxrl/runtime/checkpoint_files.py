@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ def seal(folder: Path) -> None:
 def check_seal(folder: Path) -> None:
     """Raise `CheckpointError` unless every file is as it was when `folder` was sealed."""
     for file, checksum in _read_checksums(folder).items():
-        fault = _fault(folder / file, checksum)
+        fault = _fault(folder, file, checksum)
         if fault:
             raise _broken(folder, file, fault)
 
@@ -59,24 +60,34 @@ def _read_checksums(path: Path) -> dict[str, dict[str, Any]]:
         raise _broken(path, CHECKSUMS, "truncated")
     try:
         files = json.loads(text)["files"]
-        if text == _checksums(files):
+        if text == _checksums(files) and all(map(_is_checksum, files.values())):
             return files
-    except (ValueError, KeyError, TypeError):  # not JSON, or not written by `seal`
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):  # not by `seal`
         pass
     raise _broken(path, CHECKSUMS, "altered")
 
 
-def _fault(file: Path, checksum: dict[str, Any]) -> str | None:
+def _is_checksum(value: Any) -> bool:
+    return isinstance(value, dict) and type(value.get("size")) is int
+
+
+def _fault(folder: Path, name: str, checksum: dict[str, Any]) -> str | None:
     """Return what is wrong with a file, in a word, or None."""
+    file = folder / name
     try:
-        size = file.stat().st_size
+        if not file.resolve().is_relative_to(folder.resolve()):
+            return "elsewhere"
+        found = file.stat()
+        if not stat.S_ISREG(found.st_mode):
+            return "not a plain file"
+        size = found.st_size
         if size < checksum["size"]:
             return "truncated"
         if size > checksum["size"] or _checksum(file) != checksum:
             return "altered"
     except (FileNotFoundError, NotADirectoryError):
         return "missing"
-    except OSError as error:
+    except (OSError, ValueError) as error:
         return f"unreadable ({first_line(error)})"
     return None
 

@@ -38,6 +38,7 @@ import numpy as np
 
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Tree
+from jaxrl.runtime import files
 from jaxrl.runtime.checkpoint_files import CheckpointError, check_seal, flush, seal
 from jaxrl.runtime.checkpoint_leaves import Leaf, describe, difference, empty_array, to_host, to_jax
 from jaxrl.runtime.errors import first_line
@@ -293,8 +294,12 @@ def restore_raw(path: Path | str) -> tuple[dict[str, np.ndarray], dict[str, Any]
 
 
 def read_meta(path: Path | str) -> dict[str, Any]:
-    """Return the `meta` that `save` was given, without verifying anything (`latest` does)."""
-    return json.loads((Path(path) / _META).read_text(encoding="utf-8"))["meta"]
+    """Return the `meta` that `save` was given, without comparing checksums (`latest` does).
+
+    Raises:
+        CheckpointError: if it is not what `save` writes.
+    """
+    return _read_content(Path(path).absolute())["meta"]
 
 
 def verify(path: Path | str) -> None:
@@ -353,14 +358,47 @@ def _open(path: Path | str) -> tuple[Path, dict[str, Any], list[Leaf]]:
     """Verify a checkpoint and read its `meta.json`: (absolute path, content, leaves)."""
     verify(path)
     path = Path(path).absolute()
-    content = json.loads((path / _META).read_text(encoding="utf-8"))
+    content = _read_content(path)
     if content["format"] not in _READABLE:
         raise CheckpointError(
             f"The checkpoint {path} has format {content['format']}; this version of jaxrl reads "
             f"formats {' and '.join(map(str, _READABLE))}."
         )
-    leaves = [Leaf(**{**leaf, "shape": tuple(leaf["shape"])}) for leaf in content["leaves"]]
+    try:
+        leaves = [Leaf(**{**leaf, "shape": tuple(leaf["shape"])}) for leaf in content["leaves"]]
+        for leaf in leaves:
+            if not isinstance(leaf.path, str) or not isinstance(leaf.dtype, str):
+                raise ValueError("a leaf's path and dtype must be texts")
+            _size(leaf.shape)
+        for i, dtype, shape in content.get("packed", ()):
+            _ = leaves[i], jnp.dtype(dtype), _size(shape)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise _bad_meta(path, error) from error
     return path, content, leaves
+
+
+def _size(shape: Sequence[int]) -> int:
+    """Return the number of entries of a shape that a file states."""
+    if not all(type(n) is int and 0 <= n < 2**40 for n in shape):
+        raise ValueError(f"{list(shape)} is not a shape")
+    return math.prod(shape)
+
+
+def _read_content(path: Path) -> dict[str, Any]:
+    """Return the content of a checkpoint's `meta.json`."""
+    try:
+        content = files.read_json(path / _META)
+        if not isinstance(content, dict) or not isinstance(content.get("meta"), dict):
+            raise ValueError("it must hold a mapping with a mapping meta")
+        return {"format": None, "leaves": None, **content}
+    except (OSError, ValueError) as error:
+        raise _bad_meta(path, error) from error
+
+
+def _bad_meta(path: Path, error: Exception) -> CheckpointError:
+    return CheckpointError(
+        f"The {_META} of the checkpoint {path} is not what jaxrl writes: {first_line(error)}."
+    )
 
 
 def _read(path: Path, leaves: list[Leaf], content: dict[str, Any]) -> list[Any]:
@@ -374,12 +412,30 @@ def _read(path: Path, leaves: list[Leaf], content: dict[str, Any]) -> list[Any]:
             raise CheckpointError(
                 f"The checkpoint {path} cannot be read: {first_line(error)}"
             ) from error
-    packed, at = stored.pop(_PACKED, None), 0
+    packed, at = np.asarray(stored.pop(_PACKED, ())), 0
     for i, name, shape in content.get("packed", ()):
         end = at + math.prod(shape) * jnp.dtype(name).itemsize
-        stored[f"{i:05d}"] = np.asarray(packed)[at:end].view(jnp.dtype(name)).reshape(shape)
+        if end > len(packed):
+            raise _bad_meta(path, ValueError("it has packed leaves that are not there"))
+        stored[f"{i:05d}"] = packed[at:end].view(jnp.dtype(name)).reshape(shape)
         at = end
-    return [
-        stored.pop(f"{i:05d}") if f"{i:05d}" in stored else empty_array(leaf)
-        for i, leaf in enumerate(leaves)
-    ]
+    return [_checked(path, leaf, stored.pop(f"{i:05d}", None)) for i, leaf in enumerate(leaves)]
+
+
+def _checked(path: Path, leaf: Leaf, numbers: Any) -> Any:
+    """Return the numbers of a leaf, or those of an empty one, which no file holds.
+
+    Raises `CheckpointError` if they are missing, or are not of the leaf's shape and type.
+    """
+    if numbers is None and math.prod(leaf.shape) == 0:
+        return empty_array(leaf)
+    if numbers is None:
+        raise CheckpointError(f"The checkpoint {path} lacks the numbers of '{leaf.path}', {leaf}.")
+    shape, dtype = numbers.shape, numbers.dtype.name
+    if leaf.generator is not None:  # the data of a key has an axis more
+        shape, dtype = shape[:-1], leaf.dtype if dtype == "uint32" else dtype
+    if (tuple(shape), dtype) != (leaf.shape, leaf.dtype):
+        raise CheckpointError(
+            f"The checkpoint {path} has {dtype}{list(shape)} for '{leaf.path}' instead of {leaf}."
+        )
+    return numbers

@@ -13,7 +13,7 @@ import functools
 import math
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -26,6 +26,7 @@ from jaxrl.core.hyper import MANY, check, static
 from jaxrl.core.random import GENERATORS
 from jaxrl.envs.adapters.copies import MODES
 from jaxrl.evaluation.render import VIDEOS
+from jaxrl.runtime import files
 
 C = TypeVar("C")
 Trust = bool | frozenset[str]  # all code outside of jaxrl, none of it, or these names
@@ -37,6 +38,11 @@ CONFIGS = (PACKAGE if (PACKAGE / "configs").is_dir() else PACKAGE.parent) / "con
 STEPS = 10**15  # more than anyone will wait for
 TRACKERS = ("none", "tensorboard", "wandb")
 SEEDS = 2**32  # a seed is 32 bits of a key
+NODES, DEPTH = 100_000, 64  # values in a configuration file, and levels of nesting
+# Errors of PyYAML for what is not YAML, or cannot be made what its tags or its form say.
+NOT_YAML = (
+    yaml.YAMLError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError
+)  # fmt: skip
 
 
 def transient(default: Any) -> Any:
@@ -158,17 +164,20 @@ def load(path: str | Path) -> dict[str, Any]:
     """Return the contents of a YAML file as nested dicts; an empty file leaves all defaults.
 
     Raises:
-        UserError: if it cannot be read, is not a mapping, or holds a key twice.
+        UserError: if it cannot be read, is not a mapping, holds a key twice, or grows to more than
+            `NODES` values by its aliases.
     """
     path = Path(path)
     try:
-        data = yaml.load(path.read_text(), Loader=_UniqueKeys)
+        files.check_plain(path)
+        data = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
     except FileNotFoundError:
         raise UserError(
             f"There is no file '{path}'; give a YAML file, or a name such as ppo/cartpole."
         ) from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UserError(f"'{path}' cannot be read: {' '.join(str(error).split())}.") from error
+    except (OSError, *NOT_YAML) as error:
+        said = " ".join(str(error).split()) or type(error).__name__
+        raise UserError(f"'{path}' cannot be read: {said}.") from error
     if data is None:
         return {}
     if not isinstance(data, dict):
@@ -272,7 +281,7 @@ def foreign_code(data: dict[str, Any]) -> frozenset[str]:
 
 def write(config: Experiment, path: Path) -> None:
     """Write all settings, defaults included, as YAML."""
-    path.write_text(yaml.safe_dump(to_dict(config), sort_keys=False))
+    files.write_text(path, yaml.safe_dump(to_dict(config), sort_keys=False))
 
 
 def differences(before: dict[str, Any], now: dict[str, Any]) -> list[tuple[str, Any, Any]]:
@@ -366,7 +375,13 @@ def convert(name: str, value: Any, kind: Any) -> Any:
             with contextlib.suppress(UserError):
                 return convert(name, value, kind)
         raise wrong
+    if kind is Any or (dataclasses.is_dataclass(kind) and isinstance(value, kind)):  # type: ignore[arg-type]
+        return value
     origin = typing.get_origin(kind) or kind
+    if origin is list:
+        if not isinstance(value, list):
+            raise wrong
+        return [convert(name, part, options[0]) for part in value]
     if origin is tuple:
         parts = _parts(value) if isinstance(value, str) else value
         if not isinstance(parts, list | tuple):
@@ -436,8 +451,8 @@ def _parts(text: str) -> Any:
     if not text.lstrip().startswith("["):
         return text.replace(",", " ").split()
     try:
-        return yaml.load(text, Loader=_UniqueKeys)
-    except yaml.YAMLError:
+        return yaml.load(text, Loader=_Loader)
+    except NOT_YAML:
         return text
 
 
@@ -445,20 +460,48 @@ def _describe_type(kind: Any) -> str:
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
     if kind in names:
         return names[kind]
+    if kind is Any or dataclasses.is_dataclass(kind):
+        return "a value"
     options = typing.get_args(kind)
-    if (typing.get_origin(kind) or kind) is tuple:
+    if (typing.get_origin(kind) or kind) in (tuple, list):
         return f"a list, each entry {_describe_type(options[0])}"
     if (typing.get_origin(kind) or kind) is dict:
         return f"a mapping, each value {_describe_type(options[1])}"
     return " or ".join("none" if k is type(None) else _describe_type(k) for k in options)
 
 
-class _UniqueKeys(yaml.SafeLoader):
-    """YAML loader that refuses a key given twice, of which YAML would silently keep the last."""
+class _Loader(yaml.SafeLoader):
+    """YAML loader that refuses a key given twice, of which YAML would silently keep the last, and
+    aliases that make a small file a large tree."""
+
+    def get_single_node(self):
+        node = super().get_single_node()
+        if node is not None and _size(node, {}, DEPTH) > NODES:
+            raise yaml.YAMLError(f"with its aliases it is more than {NODES:,} values")
+        return node
 
     def construct_mapping(self, node, deep=False):
-        keys = [self.construct_object(key, deep=deep) for key, _ in node.value]
-        for key in keys:
-            if keys.count(key) > 1:
-                raise yaml.YAMLError(f"the key '{key}' is given twice")
+        if isinstance(node, yaml.MappingNode):
+            seen = set()
+            for key, _ in node.value:
+                key = self.construct_object(key, deep=deep)
+                if not isinstance(key, Hashable):
+                    raise yaml.YAMLError("a key is a list or a mapping")
+                if key in seen:
+                    raise yaml.YAMLError(f"the key '{key}' is given twice")
+                seen.add(key)
         return super().construct_mapping(node, deep)
+
+
+def _size(node: yaml.Node, sizes: dict[int, int], depth: int) -> int:
+    """Return the number of values of a node with its aliases written out; `sizes` are those known.
+
+    Raises `yaml.YAMLError` for a node that is more than `depth` deep, such as one within itself.
+    """
+    if depth == 0:
+        raise yaml.YAMLError(f"it is nested more than {DEPTH} deep")
+    if id(node) not in sizes:
+        inner = [] if isinstance(node, yaml.ScalarNode) else node.value
+        parts = [x for part in inner for x in (part if isinstance(part, tuple) else (part,))]
+        sizes[id(node)] = 1 + sum(_size(part, sizes, depth - 1) for part in parts)
+    return sizes[id(node)]

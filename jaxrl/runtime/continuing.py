@@ -47,6 +47,12 @@ def restore(checkpoint: Path, shapes: driver.Progress) -> tuple[driver.Progress,
         UserError: if something shared has changed since.
     """
     progress, meta = checkpoints.restore(checkpoint, shared.strip(shapes))
+    for name, kind in {"step": int, "log_size": int, "diverged": list}.items():
+        if not isinstance(meta.get(name), kind):
+            raise checkpoints.CheckpointError(
+                f"The checkpoint {checkpoint} is not one of a run: its {name} is "
+                f"{meta.get(name)!r}."
+            )
     for name in shared.changed_names(progress):
         raise UserError(
             f"The checkpoint {checkpoint} was made with other numbers in {name}; restore them, or "
@@ -173,6 +179,8 @@ def warm_start_experiment(config: Experiment) -> Experiment:
         first = dataclasses.replace(first, **{name: getattr(config, name)})
     settings = configuration.to_dict(first) | {"out": "", "name": ""}
     del settings["track"]  # does not affect what is trained
+    if configuration.is_file(first.warm_start):  # its content counts, not its path
+        settings["warm_start"] = warm_start_experiment(first).name
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
     name = f"{run_folder.slug(first.algorithm)}-{run_folder.slug(first.env)}-{digest}"
     return dataclasses.replace(first, name=name)

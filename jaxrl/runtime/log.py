@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from jaxrl.core import metrics as m
+from jaxrl.runtime.files import parse_int
 
 Warn = Callable[[str], Any]
 
@@ -91,6 +92,8 @@ def read(path: Path, kind: str | None = None, warn: Warn = warnings.warn) -> lis
         return []
     lines = path.read_bytes().splitlines(keepends=True)
     rows = {i: row for i, line in enumerate(lines) if (row := _row(line)) is not None}
+    members = next(map(_num_members, rows.values()), 0)
+    rows = {i: row for i, row in rows.items() if _num_members(row) in (members, 0)}
     bad = sum(i not in rows and line.endswith(b"\n") for i, line in enumerate(lines))
     if bad:
         which = "1 line is not a row" if bad == 1 else f"{bad} lines are not rows"
@@ -148,7 +151,7 @@ def curves(
 def _row(line: bytes) -> dict[str, Any] | None:
     """Return the row in a line, or None if the line is not a row."""
     try:
-        row = json.loads(line)
+        row = json.loads(line, parse_int=parse_int)
     except (ValueError, RecursionError):
         return None
     good = (
@@ -157,13 +160,18 @@ def _row(line: bytes) -> dict[str, Any] | None:
         and all(isinstance(row.get(name), int) for name in ("steps", "updates"))
         and isinstance(row.get("metrics"), dict)
         and all(map(_is_metric, row["metrics"].values()))
+        and len(set(map(len, row["metrics"].values()))) <= 1
     )
     return row if good else None
 
 
 def _is_metric(value: Any) -> bool:
-    values = value if isinstance(value, list) else [value]
-    return all(x is None or isinstance(x, int | float) for x in values)
+    return isinstance(value, list) and all(x is None or isinstance(x, int | float) for x in value)
+
+
+def _num_members(row: dict[str, Any]) -> int:
+    """Return the number of members in a row; 0 if it has no metrics."""
+    return max(map(len, row["metrics"].values()), default=0)
 
 
 def to_jsonable(value: Any) -> Any:

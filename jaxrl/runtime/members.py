@@ -12,6 +12,7 @@ import numpy as np
 
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
+from jaxrl.runtime import files
 from jaxrl.runtime.configuration import Experiment
 
 SWEEP = "sweep.json"  # in a folder whose runs together are a sweep
@@ -56,12 +57,12 @@ class Members:
         """Write the members to a JSON file."""
         hyper = {name: values.tolist() for name, values in self.hyper.items()}
         parents = {"parents": self.parents} if self.parents else {}
-        path.write_text(json.dumps({"labels": self.labels, "hyper": hyper} | parents))
+        files.write_text(path, json.dumps({"labels": self.labels, "hyper": hyper} | parents))
 
     @staticmethod
     def read(path: Path) -> Members:
         """Read the members that `write` wrote. Raises `ValueError` for other contents."""
-        data = json.loads(path.read_text())
+        data = files.read_json(path)
         _check(data)
         hyper = {name: np.asarray(v, np.float32) for name, v in data["hyper"].items()}
         return Members(data["labels"], hyper, data.get("parents", []))
@@ -108,6 +109,11 @@ def _check(data: Any) -> None:
             raise ValueError(f"hyper.{name} must be a list of numbers")
         if len(values) != len(labels):
             raise ValueError(f"hyper.{name} has {len(values)} values for {len(labels)} members")
+    parents = data.get("parents", [])
+    if not isinstance(parents, list) or not all(type(x) is int and x >= 0 for x in parents):
+        raise ValueError("parents must be a list of members, counted from 0")
+    if parents and len(parents) != len(labels):
+        raise ValueError(f"it has {len(parents)} parents for {len(labels)} members")
 
 
 def _is_label(label: Any) -> bool:
@@ -117,4 +123,6 @@ def _is_label(label: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    if isinstance(value, int):
+        return not isinstance(value, bool) and abs(value) < 2**63
+    return isinstance(value, float)

@@ -111,7 +111,8 @@ def read(path: Path, trust: Trust = False) -> Stored:
     env, algorithm = build(config)
     begin = lambda key: algorithm.policy(algorithm.init(key, algorithm.hyper))
     policy = jax.eval_shape(begin, random.key(0, config.generator))
-    state = _fill(policy.state, arrays, config.generator, path)
+    needed = _find_needed(env, policy)
+    state = _fill(policy.state, needed, arrays, config.generator, path)
     policy = dataclasses.replace(policy, state=state)
     return Stored(env, policy, config, about, is_greedy=False)
 
@@ -153,16 +154,21 @@ def _find_needed(env: Environment, policy: Policy) -> list[bool]:
     return [number in program.dependencies for number in program.inputs[:count]]
 
 
-def _fill(like: Tree, arrays: dict[str, np.ndarray], generator: str, path: Path) -> Tree:
+def _fill(
+    like: Tree, needed: list[bool], arrays: dict[str, np.ndarray], generator: str, path: Path
+) -> Tree:
     """Return a state of the shapes `like` with the leaves `arrays`, by path, and zeros elsewhere.
 
-    Raises `UserError` for an array that has no such leaf.
+    Raises `UserError` for an array that has no such leaf, and for a `needed` leaf without an array.
     """
+    is_needed = iter(needed)
 
     def leaf(place: tuple[Any, ...], shape: Any) -> Any:
         wanted = describe(place, shape)
         kind = generator if wanted.generator is not None else None
         empty = empty_array(dataclasses.replace(wanted, generator=kind))
+        if next(is_needed) and wanted.path not in arrays:
+            raise UserError(f"'{path}' does not fit: it lacks '{wanted.path}', {wanted}.")
         found = arrays.pop(wanted.path, empty)
         if (found.shape, found.dtype) != (empty.shape, empty.dtype):
             raise UserError(

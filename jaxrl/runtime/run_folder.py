@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 import re
 import shlex
@@ -17,12 +16,18 @@ from typing import Any
 
 import jaxrl
 from jaxrl.core.errors import UserError
-from jaxrl.runtime import configuration
+from jaxrl.runtime import configuration, files
 from jaxrl.runtime.configuration import Experiment, Trust
 
 OLDEST = (0, 2)  # the first version whose settings are in groups
 BEFORE_OLDEST = "82e1f87"
 
+# Types of what a summary says, for those that read it.
+_SUMMARY: dict[str, Any] = {
+    "finished": bool, "stopped_because": str | None, "members": list, "returns": list | None,
+    "steps_per_second": int | float, "seconds": dict, "versions": dict, "diverged": dict,
+    "device": str, "generator": str,
+}  # fmt: skip
 _DRAFT = re.compile(r"\.new-[0-9a-f]{12}")
 
 
@@ -121,6 +126,12 @@ def check(folder: str | Path) -> Path:
         raise UserError(f"There is no run folder '{folder}'.")
     if not (folder / "config.yaml").is_file():
         raise UserError(f"'{folder}' is not a run folder: it has no config.yaml.")
+    for entry in os.scandir(folder):  # folders may lie on other disks, files may not
+        if not entry.is_dir() and not entry.is_file(follow_symlinks=False):
+            what = "a link" if entry.is_symlink() else "a device"
+            raise UserError(
+                f"'{entry.path}' is {what}; the files in a run's folder must be plain ones."
+            )
     return folder
 
 
@@ -163,7 +174,7 @@ def _check_version(folder: str | Path) -> None:
     """
     for path in sorted(checkpoints(Path(folder)).glob("step_*/meta.json"), reverse=True):
         try:
-            version = str(json.loads(path.read_text())["meta"]["jaxrl"])
+            version = str(files.read_json(path)["meta"]["jaxrl"])
             numbers = tuple(int(part) for part in version.split(".")[:2])
         except (OSError, ValueError, KeyError, TypeError):
             continue
@@ -177,12 +188,17 @@ def _check_version(folder: str | Path) -> None:
 
 
 def summary(folder: Path) -> dict[str, Any]:
-    """Return the content of summary.json in `folder`; empty if it is missing or cannot be read."""
+    """Return the content of summary.json in `folder`; empty if it is missing or cannot be read.
+
+    What is of another type than `Session` writes is left out.
+    """
     try:
-        found = json.loads((folder / "summary.json").read_text())
+        found = files.read_json(folder / "summary.json")
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    if not isinstance(found, dict):
+        return {}
+    return {name: x for name, x in found.items() if isinstance(x, _SUMMARY.get(name, object))}
 
 
 def resume_command(folder: Path) -> str:

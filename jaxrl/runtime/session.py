@@ -27,6 +27,7 @@ from jaxrl.runtime import (
     checkpoints,
     configuration,
     driver,
+    files,
     host,
     placement,
     run_folder,
@@ -353,7 +354,9 @@ class Session:
             "device": jax.devices()[0].device_kind,
             "generator": random.generator_name(progress.run.key),
         }
-        (self.folder / "summary.json").write_text(json.dumps(logs.to_jsonable(summary), indent=2))
+        files.write_text(
+            self.folder / "summary.json", json.dumps(logs.to_jsonable(summary), indent=2)
+        )
         self.summary = summary
 
     def _end(self, reason: str | None) -> None:

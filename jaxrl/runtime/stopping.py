@@ -103,6 +103,11 @@ def _cause(error: Exception, folder: Path | None) -> str | None:
     if not isinstance(error, OSError | CheckpointError):
         return None
     if folder is not None and _is_gone(folder):
+        if (folder / "members.json").is_file():
+            return (
+                f"'{folder / 'config.yaml'}' is gone, without which the run cannot be continued; "
+                f"its checkpoints are in {run_folder.checkpoints(folder)}."
+            )
         return f"The run's folder '{folder}' is gone, with everything that was saved."
     if isinstance(error, CheckpointError):
         return str(error) if folder else None  # bad input, if nothing has run yet

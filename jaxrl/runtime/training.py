@@ -79,8 +79,9 @@ def _resume(config: Experiment, display: Display) -> Path:
         checkpoint = continuing.newest_checkpoint(folder, display.warn)
         continuing.check_matches_checkpoint(folder, config, checkpoint)
         _, session, keys = _session(config, members, display)
-        with session.interrupt.catch(), stopping.explain_failures(folder):
-            progress, meta = continuing.restore(checkpoint, session.program.shapes(keys))
+        with session.interrupt.catch():
+            with stopping.explain_failures(None):
+                progress, meta = continuing.restore(checkpoint, session.program.shapes(keys))
             display.say(f"Resuming {folder} from update {meta['step']}.")
             session.run(folder, session.program.place(progress), meta)
     return folder

@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxrl.evaluation.curve_plots import learning_curves
 from jaxrl.evaluation.statistics import final_scores, interquartile_interval
-from jaxrl.runtime import configuration, log, run_folder
+from jaxrl.runtime import configuration, files, log, run_folder
 from jaxrl.suites.suite import Published, Run, Suite, runs
 
 Record = dict[str, Any]
@@ -150,7 +150,8 @@ def write(suite: Suite, records: Sequence[Record], folder: Path) -> None:
     lines += solved_settings(suite, known)
     if known:
         lines += ["", "## Runs", "", *provenance(known.values())]
-    (folder / f"{suite.name}.md").write_text("\n".join(lines) + "\n")
+    with files.explained(folder):
+        files.write_text(folder / f"{suite.name}.md", "\n".join(lines) + "\n")
 
 
 def strip_name(suite: Suite, algorithm: str, environment: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -167,17 +168,18 @@ def read(name: str) -> Suite:
         if key not in fields:
             raise unknown(f"key of the suite '{path}'", key, fields)
     make = lambda kind, what, values: {
-        key: _make(kind, f"{what} '{key}' of '{path}'", value) for key, value in values.items()
+        key: _make(kind, f"{what} '{key}' of '{path}'", value)
+        for key, value in _mapping(f"{what} of '{path}'", values).items()
     }
     published = [
         _make(Published, f"a published result of '{path}'", x)
-        for entry in data.pop("published", [])
+        for entry in _entries(path, data.pop("published", []))
         for x in (_figures(entry, path.stem) if isinstance(entry, str) else [entry])
     ]
     data["environments"] = make(SuiteEnvironment, "the environment", data.get("environments", {}))
-    algorithms = data.get("algorithms", {})
+    algorithms = dict(_mapping(f"the algorithms of '{path}'", data.get("algorithms", {})))
     for name, entry in algorithms.items():
-        if "changes" in entry:
+        if "changes" in _mapping(f"the algorithm '{name}' of '{path}'", entry):
             changes = make(Change, f"what changes for '{name}' in", entry["changes"])
             algorithms[name] = entry | {"changes": changes}
     data["algorithms"] = make(SuiteAlgorithm, "the algorithm", algorithms)
@@ -218,14 +220,28 @@ def _figures(name: str, suite: str) -> list[dict[str, Any]]:
 
 
 def _make(kind: type, what: str, values: Any) -> Any:
-    known = {x.name: x for x in dataclasses.fields(kind)}
-    for key in values:
+    known = typing.get_type_hints(kind)
+    for key in _mapping(what, values):
         if key not in known:
             raise unknown(f"setting of {what}", key, known)
     try:
-        return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+        return kind(**{k: configuration.convert(k, v, known[k]) for k, v in values.items()})
     except TypeError as error:
         raise UserError(f"In {what} something is missing: {error}.") from None
+    except UserError as error:
+        raise UserError(f"In {what}: {error}") from None
+
+
+def _mapping(what: str, value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise UserError(f"{what} is {value!r}; it must consist of `name: value` lines.")
+    return value
+
+
+def _entries(path: Path, value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise UserError(f"published of '{path}' is {value!r}; it must be a list.")
+    return value
 
 
 def runs(

@@ -14,7 +14,7 @@ import numpy as np
 
 from jaxrl.core.errors import UserError
 from jaxrl.core.hyper import MANY, check, static
-from jaxrl.runtime import continuing, run_folder
+from jaxrl.runtime import continuing, files, run_folder
 from jaxrl.runtime.configuration import STEPS, Experiment
 from jaxrl.runtime.members import SWEEP, Members
 from jaxrl.sweeps import selection
@@ -63,9 +63,7 @@ class Sweep:
 
     def write(self, path: Path) -> None:
         """Write the sweep to `path`, at once for all who read it meanwhile."""
-        draft = path.with_name(f".{path.name}.new")
-        draft.write_text(json.dumps(dataclasses.asdict(self), indent=1))
-        draft.replace(path)
+        files.write_text(path, json.dumps(dataclasses.asdict(self), indent=1))
 
     def batch(self, point: int) -> int:
         """Return the number of the batch that a point is in: 0 unless Optuna proposes points."""
@@ -176,7 +174,7 @@ def _exchange(part: Part, scores: np.ndarray, rng: np.random.Generator, new: Swe
 def read(folder: Path, config: Experiment) -> Sweep:
     """Return the sweep in `folder`. Raises `UserError` if its file cannot be read."""
     try:
-        data = json.loads((folder / SWEEP).read_text())
+        data = files.read_json(folder / SWEEP)
         run_folder.check_trust(folder, data, config.trust or continuing.trusted_code(config))
         found = [{k: _as_tuple(v) for k, v in point.items()} for point in data["points"]]
         varied = {
@@ -189,6 +187,8 @@ def read(folder: Path, config: Experiment) -> Sweep:
             raise ValueError("its chunks do not match its points")
         for point in new.points:
             apply(config, point)
+            if new.search.optuna and not all(v.holds(point[name]) for name, v in varied.items()):
+                raise ValueError("it has a point with a value that is not varied")
         return new
     except UserError:
         raise

@@ -13,8 +13,8 @@ import numpy as np
 
 from jaxrl.core.hyper import log_scaled
 from jaxrl.evaluation.statistics import Interval, confidence_text, score_interval
+from jaxrl.runtime import files, run_folder
 from jaxrl.runtime import log as logs
-from jaxrl.runtime import run_folder
 from jaxrl.runtime.configuration import Experiment
 from jaxrl.runtime.display import Display
 from jaxrl.runtime.members import RANKING
@@ -176,7 +176,7 @@ def write_lineage(folder: Path, new: Sweep, parts: list[Part]) -> None:
 
 
 def _write_csv(path: Path, columns: list[str], rows: Iterable[list[Any]]) -> None:
-    with open(path, "w", newline="") as file:
+    with files.replacing(path) as new, new.open("w", newline="") as file:
         csv.writer(file).writerows([columns, *([*map(_cell, row)] for row in rows)])
 
 

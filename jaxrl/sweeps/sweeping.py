@@ -28,7 +28,7 @@ import numpy as np
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.hyper import check
-from jaxrl.runtime import configuration, continuing, run_folder, training
+from jaxrl.runtime import configuration, continuing, files, run_folder, training
 from jaxrl.runtime.building import build, configure_jax, plan
 from jaxrl.runtime.configuration import Experiment
 from jaxrl.runtime.display import Display
@@ -99,8 +99,9 @@ def sweep(
         trained = _Parts(config, display, launch, launcher)
         trained.check(new)
         with run_folder.draft(config.out, config.name) as draft:
-            configuration.write(config, draft / "config.yaml")
-            new.write(draft / SWEEP)
+            with files.explained(draft):
+                configuration.write(config, draft / "config.yaml")
+                new.write(draft / SWEEP)
             stem = f"{run_folder.slug(config.algorithm)}-{run_folder.slug(config.env)}"
             return _run(run_folder.publish(draft, config.name, stem), new, trained)
 
@@ -292,9 +293,10 @@ def _run(folder: Path, new: Sweep, trained: _Parts) -> Path:
                 display.warn(f"{name}: {said}")
             ended.add(name)
             now = [*earlier, *(part for part in parts if part.name in ended)]
-            results.write_comparison(folder, config, new.points, now, display)
-            if new.search.pbt:
-                results.write_lineage(folder, new, now)
+            with files.explained(folder):
+                results.write_comparison(folder, config, new.points, now, display)
+                if new.search.pbt:
+                    results.write_lineage(folder, new, now)
 
         try:
             trained.train(folder, new, parts, end, on_end)
@@ -324,7 +326,8 @@ def _segments(folder: Path, new: Sweep, trained: _Parts) -> Iterator[tuple[list[
             in_order = [scores[i] for i in range(len(new.points))]
             new.points.extend(_proposals(config, new, in_order))
             _cut(config, new, trained.launch, trained.display)
-            new.write(folder / SWEEP)
+            with files.explained(folder):
+                new.write(folder / SWEEP)
             known = list(segments(folder, config, new))
         yield known[batch]
 
@@ -352,6 +355,7 @@ def _compare_members(folder: Path, config: Experiment, display: Display) -> Path
     part = Part("", [found.index(label) for label in labels], members)
     if not results.evaluations(folder, part, display)[0].size:
         raise UserError(f"The log of '{folder}' has no evaluations to compare.")
-    results.write_comparison(folder, config, found, [part], display)
+    with files.explained(folder):
+        results.write_comparison(folder, config, found, [part], display)
     results.print_ranking(folder, found, [part], display)
     return folder

@@ -1,5 +1,6 @@
 """A suite from its file to its page, with the smallest runs."""
 
+import errno
 import json
 import re
 
@@ -14,7 +15,7 @@ from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.envs.policies import random_policy
 from jaxrl.evaluation.evaluate import evaluate
-from jaxrl.runtime import building, configuration, log
+from jaxrl.runtime import building, configuration, files, log
 from jaxrl.suites import bsuite, page
 from jaxrl.suites import suite as suites
 from jaxrl.suites.suite import SUITES
@@ -397,6 +398,50 @@ def test_a_suite_that_says_too_little_or_too_much(suite, tmp_path):
         command.main([suite, "--plan"])
     with pytest.raises(UserError, match="suite"):
         command.main(["nowhere", "--plan"])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            "steps: 400\n    seeds: 2",
+            "steps: soon\n    seeds: 2",
+            "steps is 'soon'; it must be a whole",
+        ),
+        ("environments: [catch]", "environments: {catch: 1}", "environments is .* must be a list"),
+        ("returns: {bandit: 0.5}", "returns: 3", "returns is 3; it must be a mapping"),
+        ("title: Two environments", "title: [1]", "title is .* must be text"),
+        ("  bandit: {env: bandit, low: 0, high: 1, random: 0.1}", "  bandit: 3", "name: value"),
+        ("  - algorithm: PPO\n    who", "    algorithm: PPO\n    who", "it must be a list"),
+    ],
+)
+def test_a_suite_with_values_of_another_type(suite, tmp_path, old, new, message):
+    with pytest.raises(UserError, match=message):
+        change_suite(tmp_path, (old, new))
+
+
+def test_a_full_disk_leaves_the_records(suite, tmp_path, monkeypatch):
+    command.main([suite, "--algorithms", "PPO", "--environments", "bandit"])
+    path = tmp_path / "docs" / "suites" / "two.json"
+    before = path.read_bytes()
+
+    def full(handle):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    read = command.read(suite)
+    monkeypatch.setattr(files.os, "fsync", full)
+    with pytest.raises(UserError, match=r"two.json' cannot be written: No space left"):
+        command.write_record(read, command.runs(read, ["PPO"], ["bandit"])[0], "", path.parent)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("text", ["[", "{}", "[3]", '[{"algorithm": "PPO"}]', "[" * 50_000])
+def test_records_that_cannot_be_read(suite, tmp_path, text):
+    folder = tmp_path / "docs" / "suites"
+    folder.mkdir(parents=True)
+    (folder / "two.json").write_text(text)
+    with pytest.raises(UserError, match=r"records in .* cannot be read"):
+        command.main([suite, "--pages"])
 
 
 @pytest.mark.parametrize("path", sorted(SUITES.glob("*.yaml")), ids=lambda x: x.stem)

@@ -150,6 +150,14 @@ def test_huge_declared_arrays_are_not_allocated(path):
     tracemalloc.stop()
 
 
+def test_a_padded_file_does_not_excuse_a_declared_array(tmp_path):
+    with h5py.File(tmp_path / "x", "w") as file:
+        file.create_dataset("a", shape=(10**9,), dtype="u1", chunks=(10**6,), compression="gzip")
+        file.create_dataset("b", data=np.zeros(10**6, np.uint8))
+    with pytest.raises(UserError, match="'/a' is declared to have 1000000000 bytes"):
+        hdf5.read(tmp_path / "x", lambda place: True)
+
+
 def test_compressed_files_may_be_much_smaller_than_their_arrays(tmp_path):
     with h5py.File(tmp_path / "x", "w") as file:
         file.create_dataset("a", data=np.zeros(10**7, np.uint8), compression="gzip")

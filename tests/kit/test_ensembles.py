@@ -150,6 +150,5 @@ def test_what_is_handed_over_counts_from_zero():
     given = first.hand_over(state)
     assert (state.updates, state.env_steps) == (1, 7) and (given.updates, given.env_steps) == (0, 0)
     same((given.parts, given.extra), (state.parts, state.extra))
-    assert first.goes_on_from == ""
-    other = agent(update, extra=jnp.float32(3), hand_over=lambda s: s.extra, goes_on_from="line")
-    assert other.hand_over(state) == 3 and other.goes_on_from == "line"
+    other = agent(update, extra=jnp.float32(3), hand_over=lambda s: s.extra)
+    assert other.hand_over(state) == 3

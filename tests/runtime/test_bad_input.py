@@ -25,6 +25,9 @@ TRAIN = {
     "--agent.learning-rate nan": "agent.optimizer.learning_rate is 'nan'; it must be a number",
     "--agent.minibatches 5": "do not divide into minibatches=5",
     "--agent.num-envs 0": "agent.rollouts.num_envs is 0; it must be at least 1.",
+    "--agent.reset-pool 100000000000": "agent.rollouts.reset_pool is 100000000000; it must be at "
+    "most 2147483647.",
+    "--env tests.runtime.environments:wrong_shape": "observation",
     "--agent.num-envs 1e12": "agent.rollouts.num_envs is 1000000000000; it must be at "
     "most 16777216.",
     "--agent.discount 1.5": "agent.discount is 1.5; it must be between 0 and 1.",

@@ -86,6 +86,21 @@ def test_a_second_interrupt_ends_at_once():
     assert error.value.code == 143
 
 
+def test_a_computation_without_an_end_is_left_after_two_interrupts(tmp_path):
+    settings = tiny.write_settings(tmp_path)
+    run = tiny.process("train", settings, "--env", "tests.runtime.environments:never_returns")
+    assert run.stderr is not None
+    said = ""
+    while "Compiling: " not in said:
+        assert run.poll() is None, said
+        said += run.stderr.readline()
+    for _ in range(2):
+        time.sleep(2.0)
+        run.send_signal(signal.SIGINT)
+    said = run.communicate()[1]
+    assert run.returncode == 130 and "interrupted" in said, said
+
+
 @pytest.mark.parametrize(
     ("word", "more", "number"),
     [

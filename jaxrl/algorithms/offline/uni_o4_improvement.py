@@ -168,7 +168,6 @@ def recipe(env: Environment, config: Config) -> Recipe:
         (policies_loss,),
         update,
         hand_over=hand_over,
-        goes_on_from="uni_o4",
     )
 
 
@@ -181,7 +180,13 @@ def check(env: Environment, config: Config, name: str) -> None:
 
 
 uni_o4_improvement = AlgorithmBuilder(
-    "uni_o4_improvement", Config, recipe, two_phases.dataset_source, lambda config: 1, check
+    "uni_o4_improvement",
+    Config,
+    recipe,
+    two_phases.dataset_source,
+    lambda config: 1,
+    check,
+    goes_on_from="uni_o4",
 )
 
 TINY = uni_o4.TINY | {"starts": 4, "horizon": 2, "improvement.learning_rate_steps": 8.0}

@@ -92,7 +92,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
     function = functools.partial(behavior_loss, atoms=atoms)
     loss = Loss(function, ("policy", "value"), "behavior_loss")
-    return dreamer4.make_recipe(env, config, (loss,), update, "dreamer4_world_model")
+    return dreamer4.make_recipe(env, config, (loss,), update)
 
 
 def check(env: Environment, config: Config, name: str) -> None:
@@ -103,6 +103,8 @@ def check(env: Environment, config: Config, name: str) -> None:
         raise UserError(f"steps must be at most levels={config.levels}, got {config.steps}.")
 
 
-dreamer4_imagination = AlgorithmBuilder("dreamer4_imagination", Config, recipe, check=check)
+dreamer4_imagination = AlgorithmBuilder(
+    "dreamer4_imagination", Config, recipe, check=check, goes_on_from="dreamer4_world_model"
+)
 
 TINY = dreamer4_world_model.TINY | {"steps": 2}

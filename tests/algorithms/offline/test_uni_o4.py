@@ -366,7 +366,6 @@ def test_the_datas_actions_have_no_say_in_the_improvement():
 def test_the_improvement_goes_on_with_all_that_was_learned(no_training):
     first, second = (builder(ENV, config) for builder, config in CONFIGS.items())
     assert first.env_steps == second.env_steps == UPDATES  # a round at once
-    assert (first.agent.goes_on_from, second.agent.goes_on_from) == ("", "uni_o4")
     old, new = (a.init(random.key(i), a.hyper) for i, a in enumerate((first, second)))
     inner, _ = learner(uni_o4)[1](old.agent.agent, batch(), random.key(1))
     learned = dataclasses.replace(old.agent, agent=inner)

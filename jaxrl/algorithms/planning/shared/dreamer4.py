@@ -191,7 +191,6 @@ def make_recipe(
     config: Config,
     losses: Sequence[Loss],
     update: Callable[[Net, Batch], Net],
-    goes_on_from: str = "",
 ) -> Recipe:
     """Return the recipe of a world model and a policy on its features.
 
@@ -232,7 +231,6 @@ def make_recipe(
         extra=Squares(jnp.zeros(len(TERMS)), jnp.float32(0)),
         memory=memory,
         needs=("mask", "transitions.extras.labeled"),
-        goes_on_from=goes_on_from,
     )
 
 
