@@ -183,7 +183,8 @@ def train_all(
                     if tasks.is_held(one.task):
                         if one.task.name not in in_use:
                             in_use.add(one.task.name)
-                            display.warn(f"{one.task.name} waits for a process that trains it.")
+                            name = one.task.name or one.task.folder
+                            display.warn(f"{name} waits for a process that trains it.")
                     elif tasks.has_ended(Path(one.task.folder) / one.task.name):  # meanwhile
                         waiting.remove(one)
                         on_end(one.task, "")

@@ -187,6 +187,8 @@ def read(folder: Path, config: Experiment) -> Sweep:
             raise ValueError("its chunks do not match its points")
         for point in new.points:
             apply(config, point)
+            if new.search.optuna and not all(v.holds(point[name]) for name, v in varied.items()):
+                raise ValueError("it has a point with a value that is not varied")
         return new
     except UserError:
         raise

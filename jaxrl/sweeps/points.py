@@ -45,6 +45,10 @@ class Values:
             return self.clip(self.low * (self.high / self.low) ** u)
         return self.clip(self.low + (self.high - self.low) * u)
 
+    def holds(self, value: Any) -> bool:
+        """Return whether `value` is listed, or in the range where nothing is listed."""
+        return value in self.listed if self.listed else self.clip(value) == value
+
     def clip(self, value: float) -> float:
         """Clip a number to the range."""
         return float(min(max(value, self.low), self.high))

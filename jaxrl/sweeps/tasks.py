@@ -111,8 +111,9 @@ def _run(task: Task, host: str) -> Outcome:
         return Outcome("user error", not_shared(folder, host))
     if stop_file(folder, task.launch).exists():
         return Outcome("interrupted")
+    follow_no_link = lambda path, flags: os.open(path, flags | os.O_NOFOLLOW, 0o666)
     with (
-        log_file(folder, task.name).open("a", buffering=1) as log,
+        open(log_file(folder, task.name), "a", buffering=1, opener=follow_no_link) as log,
         contextlib.redirect_stderr(log),
         contextlib.redirect_stdout(log),
     ):

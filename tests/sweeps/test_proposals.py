@@ -1,6 +1,7 @@
 """Points that Optuna proposes: within what is varied, better than chance, the same when resumed."""
 
 import json
+import shutil
 import signal
 from pathlib import Path
 
@@ -131,6 +132,17 @@ def test_batches_are_proposed_from_the_returns_before(whole):
     # Points of a batch with the same structure are members of one program.
     members = [len(tiny.summary(run.parent)["members"]) for run in whole.glob("*/members.json")]
     assert sum(members) == 5 * 2
+
+
+@pytest.mark.slow
+def test_a_point_that_was_changed(whole, tmp_path, capsys):
+    folder = shutil.copytree(whole, tmp_path / "sweep")
+    record = json.loads((folder / "sweep.json").read_text())
+    record["points"][0]["optimizer.learning_rate"] = 0.5
+    (folder / "sweep.json").write_text(json.dumps(record))
+    words = ["--resume", str(folder), "--quiet"]
+    assert command_line.call(tiny.sweep_script.main, words) == 2
+    assert "cannot be read: it has a point with a value that is" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -31,7 +31,7 @@ def make_sweep(folder, scores, seeds=SEEDS):
         labels = [{"seed": seed, "rate": POINTS[point]["rate"]} for point, seed in own]
         parts.append(Part(name, [point for point, _ in own], Members(labels)))
         found = [scores[point][seed] for point, seed in own]
-        diverged = [i for i, x in enumerate(found) if np.isnan(x)]
+        diverged = {str(i): 1 for i, x in enumerate(found) if np.isnan(x)}  # the update
         (folder / name).mkdir(parents=True)
         summary = {"finished": True, "diverged": diverged, "returns": np.nan_to_num(found).tolist()}
         (folder / name / "summary.json").write_text(json.dumps(summary))
