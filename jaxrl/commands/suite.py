@@ -27,7 +27,7 @@ import numpy as np
 
 import jaxrl
 from jaxrl.core.errors import UserError
-from jaxrl.runtime import configuration, files, git, run_folder
+from jaxrl.runtime import configuration, files, git, processes, run_folder
 from jaxrl.runtime.configuration import Experiment
 from jaxrl.suites import page
 from jaxrl.suites.bsuite import SCORES
@@ -46,6 +46,8 @@ def main(argv: Sequence[str]) -> int:
         chosen = [run for run in chosen if record_key_of(run) not in known]
     if options.long:
         chosen = [dataclasses.replace(run, too_long=False) for run in chosen]
+    if not (options.pages or options.plan):
+        processes.refuse_several("A suite")
     if not options.pages:
         print(plan(chosen), flush=True)
         if options.plan:

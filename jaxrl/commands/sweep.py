@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from jaxrl.commands import command_line
-from jaxrl.runtime import configuration
+from jaxrl.runtime import configuration, processes
 
 HELP = """Train a grid of settings: jaxrl sweep [CONFIG] --vary NAME=V1,V2,... [...] [options].
 
@@ -40,5 +40,6 @@ def main(argv: Sequence[str]) -> int:
     search = sweeps.Search()
     search = configuration.override(search, command_line.nest(options, search))
     config = command_line.experiment(rest, HELP)
+    processes.refuse_several("A sweep", config)
     sweeps.sweep(config, sweeps.parse(config, vary), search)
     return 0

@@ -17,6 +17,7 @@ from jaxrl.core.types import Algorithm, Environment
 from jaxrl.envs.adapters import wrapping
 from jaxrl.envs.check_structure import check_structure
 from jaxrl.evaluation.evaluate import check_same_spaces
+from jaxrl.runtime import processes
 from jaxrl.runtime.configuration import Experiment
 from jaxrl.runtime.driver import Plan, Program
 from jaxrl.runtime.host_program import HostProgram
@@ -113,16 +114,19 @@ def on_one_device(config: Experiment) -> Experiment:
 def program(config: Experiment, algorithm: Algorithm, members: Members) -> Program | HostProgram:
     """Return the compiled functions that `algorithm` runs as, for these members."""
     width = len(members) if len(members) > 1 else None
+    if config.debug and processes.count() > 1:
+        raise UserError("debug checks a run in one process; train with --processes 1.")
     if algorithm.source is None or algorithm.source.host_play is None:
         return Program(algorithm, width, layout(config, algorithm, len(members)), config.debug)
     for refused, given in (
+        (f"{processes.count()} processes", processes.count() > 1),
         (f"devices={config.devices}", config.devices > 1),
         ("mesh", bool(config.mesh)),
         ("debug", config.debug),
     ):
         if given:
             raise UserError(
-                f"'{config.env}' runs on the host, which does not support {refused}; train on one "
-                "device, without debug."
+                f"'{config.env}' runs on the host, which does not support {refused}; train in one "
+                "process on one device, without debug."
             )
     return HostProgram(Program(algorithm, width), config.host)

@@ -12,6 +12,7 @@ import numpy as np
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Tree
+from jaxrl.runtime import processes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +33,10 @@ class Leaf:
 
 
 def to_host(tree: Tree) -> tuple[list[Leaf], list[np.ndarray]]:
-    """Return every leaf's description, and a copy of its numbers (or a key's data) on the host."""
+    """Return every leaf's description, and a copy of its numbers (or a key's data) on the host.
+
+    Several processes gather each leaf together, and only process 0 keeps the copies.
+    """
     # Raises errors of the computation of the leaves. On a CPU, reading a leaf whose computation
     # ran out of memory would wait forever (JAX 0.10).
     jax.block_until_ready(tree)
@@ -41,6 +45,10 @@ def to_host(tree: Tree) -> tuple[list[Leaf], list[np.ndarray]]:
         described = describe(path, leaf)
         if described.generator is not None:
             leaf = jax.random.key_data(leaf)
+        if processes.count() > 1:
+            leaf = processes.fetch(leaf)
+            if not processes.is_first():
+                continue
         try:
             array = np.array(leaf, None if hasattr(leaf, "dtype") else described.dtype)
         except OverflowError as error:

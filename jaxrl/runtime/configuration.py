@@ -155,6 +155,14 @@ class Experiment(Generic[C]):
     """Check every number for NaN and every index for its bounds, and report failures (slow)."""
     quiet: bool = transient(False)
     """Show no progress."""
+    coordinator: str = transient("")
+    """Address HOST:PORT at which process 0 of a run in several processes listens; auto to let JAX
+    find it. Not needed where SLURM, Open MPI or Cloud TPU start the processes."""
+    processes: int = transient(0)
+    """Number of processes that train together, on the devices of all of them; 0 for those that a
+    launcher started, 1 to train alone whatever it started."""
+    process: int = transient(-1)
+    """Number of this process, from 0, which alone writes."""
 
 
 # ----------------------------------------------------------------------------- reading

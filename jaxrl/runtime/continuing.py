@@ -22,7 +22,7 @@ from jaxrl.core.divergence import forgive
 from jaxrl.core.errors import UserError, unknown
 from jaxrl.core.learn import take_over
 from jaxrl.core.types import Algorithm, Environment, Policy
-from jaxrl.runtime import checkpoints, configuration, driver, policy_files, run_folder
+from jaxrl.runtime import checkpoints, configuration, driver, policy_files, processes, run_folder
 from jaxrl.runtime.building import build, on_one_device, program
 from jaxrl.runtime.configuration import Experiment, Trust
 from jaxrl.runtime.members import RANKING, Members, is_sweep, read_members, seed_members
@@ -36,7 +36,8 @@ def newest_checkpoint(folder: Path, warn=warnings.warn) -> Path:
 
     `warn` is called for each newer one that is damaged. Raises `CheckpointError` if there is none.
     """
-    return checkpoints.latest(run_folder.checkpoints(folder), warn)
+    latest = lambda: str(checkpoints.latest(run_folder.checkpoints(folder), warn))
+    return Path(processes.from_first(latest))
 
 
 def restore(checkpoint: Path, shapes: driver.Progress) -> tuple[driver.Progress, dict[str, Any]]:
@@ -235,7 +236,7 @@ def _warm_start(folder: Path, session: Session, keys: jax.Array, trust: Trust) -
     check_matches_checkpoint(folder, config, checkpoint, MEANING)
     shapes, hand_over = _donor(config, others)
     progress, _ = restore(checkpoint, shapes)
-    new = session.program.start(keys, session.members.own_hyper())
+    new = processes.localize(session.program.start(keys, session.members.own_hyper()))
     take = _transfer(session, hand_over, f"'{folder}'")
     state = take(progress.run.state, new.run.state)
     return session.program.place(

@@ -11,6 +11,8 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from jaxrl.runtime import processes
+
 
 class Display:
     """A progress bar on a terminal, or an occasional line elsewhere; nothing if `quiet`."""
@@ -18,8 +20,11 @@ class Display:
     LINE_SECONDS = 10.0
 
     def __init__(self, quiet: bool = False):
-        self.console = Console(stderr=True, quiet=quiet, highlight=False, soft_wrap=True)
-        self._loud = Console(stderr=True, highlight=False, soft_wrap=True)
+        first = processes.is_first()  # the others show nothing
+        self.console = Console(
+            stderr=True, quiet=quiet or not first, highlight=False, soft_wrap=True
+        )
+        self._loud = Console(stderr=True, quiet=not first, highlight=False, soft_wrap=True)
         self._bar: _Bar | None = None
         self._began, self._first, self._last_line = 0.0, 0, 0.0
         self._total, self._members, self._unit = 0, 1, ""

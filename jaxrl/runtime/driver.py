@@ -26,7 +26,7 @@ from jaxrl.core import shared, train
 from jaxrl.core.devices import SEEDS
 from jaxrl.core.types import Algorithm, Environment, Hyper, Key, struct
 from jaxrl.evaluation.evaluate import evaluate
-from jaxrl.runtime import placement
+from jaxrl.runtime import placement, processes
 from jaxrl.runtime.errors import Stopped
 
 CHUNK_SECONDS = 0.25  # half of how long the host may not respond to an interrupt
@@ -84,8 +84,11 @@ class Program:
 
     @property
     def ahead(self) -> bool:
-        """True if calling a chunk only starts it, so that the host may work meanwhile."""
-        return not self.debug
+        """True if calling a chunk only starts it, so that the host may work meanwhile.
+
+        Several processes first agree on how the run continues after a chunk.
+        """
+        return not self.debug and processes.count() == 1
 
     def start(self, keys: Key, hyper: Hyper | None = None) -> Progress:
         """Return a new run from one key, or runs from keys [members].
@@ -104,6 +107,9 @@ class Program:
 
     def _begin_on_mesh(self, keys: Key, hyper: Hyper) -> train.Run:
         """Begin where each part belongs: one device might not hold it all."""
+        if processes.count() > 1 and self.mesh is not None:
+            everywhere = NamedSharding(self.mesh, PartitionSpec())
+            keys, hyper = jax.tree.map(lambda x: processes.put(x, everywhere), (keys, hyper))
         with self._on_mesh():
             shapes = jax.eval_shape(self._begin, keys, hyper)
             begin = self._by_member(self._begin, (keys, hyper), shapes)
@@ -131,7 +137,7 @@ class Program:
         compiled = (
             _compile_checked(self._chunk, progress) if self.debug else self._compile_chunk(progress)
         )
-        return lambda progress, steps: compiled(progress.run, progress.row, jnp.int32(steps))
+        return lambda progress, steps: compiled(progress.run, progress.row, np.int32(steps))
 
     def bytes(self, progress: Progress) -> int:
         """Return the memory that a chunk needs, as far as the compiler knows. Shapes are enough."""
@@ -151,7 +157,7 @@ class Program:
         shardings = None
         if self.mesh is not None:
             shardings = jax.tree.map(lambda x: x.sharding, progress)
-        args = (progress.run, progress.row, jnp.int32(1))
+        args = (progress.run, progress.row, np.int32(1))
         with self._on_mesh():
             chunk = self._by_member(self._chunk, args, progress)
             program = jax.jit(chunk, donate_argnums=0, out_shardings=shardings)
@@ -197,7 +203,7 @@ class Program:
         of_row = NamedSharding(self.mesh, PartitionSpec(SEEDS) if self.members else PartitionSpec())
         rows = jax.tree.map(lambda x: of_row, progress.row)
         shardings = Progress(self._shardings(progress.run), rows)
-        return jax.tree.map(jax.device_put, progress, shardings)
+        return jax.tree.map(processes.put, progress, shardings)
 
     def _shardings(self, run: train.Run) -> Any:
         """Return the sharding of each leaf of a run, of which shapes are enough; None without a
@@ -333,6 +339,7 @@ def drive(
         if now - called > 1e-4:  # else it was done earlier, and its duration is unknown
             seconds = now - max(ended.began, known)
             size = max(1, min(2 * size, math.ceil(ended.count * CHUNK_SECONDS / seconds)))
+        size = processes.of_first(size)
         known = now
         on_chunk(ended.step, ended.progress)
         reason = reason or stop(ended.step, ended.progress)
@@ -397,7 +404,7 @@ def diverged_at(row: dict[str, Any]) -> np.ndarray:
     """
     if "diverged" not in row:
         return np.asarray([m.NEVER])
-    return np.atleast_1d(np.asarray(row["diverged"].step))
+    return np.atleast_1d(processes.fetch(row["diverged"].step))
 
 
 class CheckFailed(Stopped):

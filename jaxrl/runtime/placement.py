@@ -15,6 +15,7 @@ from jaxrl.core import settings, shared
 from jaxrl.core.devices import AXES, BATCH, FSDP, MODEL, SEEDS
 from jaxrl.core.errors import UserError, unknown
 from jaxrl.core.types import Algorithm, Tree
+from jaxrl.runtime import processes
 from jaxrl.runtime.configuration import Experiment
 
 # Parameters of transformers that the axis `model` splits, by the ends of their paths: of pairs of
@@ -186,9 +187,10 @@ def describe(progress: Any, layout: Mapping[str, int]) -> list[str]:
         group[name] = group.get(name, 0) + here
         held, total = held + here, total + x.size * x.dtype.itemsize
     platform = jax.devices()[0].platform
+    several = f" of {processes.count()} processes" if processes.count() > 1 else ""
     lines = [
-        f"Mesh of {math.prod(layout.values())} devices ({platform}): {_text(layout)}. Each holds "
-        f"{_size(held)} of the run's {_size(total)}:"
+        f"Mesh of {math.prod(layout.values())} devices ({platform}){several}: {_text(layout)}. "
+        f"Each holds {_size(held)} of the run's {_size(total)}:"
     ]
     for along, parts in groups.items():
         where = f"split over {' and '.join(along)}" if along else "on every device"

@@ -9,6 +9,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+import jax
+
 
 @contextlib.contextmanager
 def quiet_orbax() -> Iterator[Any]:
@@ -27,7 +29,14 @@ def quiet_orbax() -> Iterator[Any]:
     try:
         import orbax.checkpoint as orbax
 
-        checkpointer = orbax.PyTreeCheckpointer()
+        # Each process reads or writes for itself; orbax would let it wait for the others.
+        alone = orbax.options.MultiprocessingOptions(
+            primary_host=jax.process_index(), active_processes={jax.process_index()}
+        )
+        checkpointer = orbax.Checkpointer(
+            orbax.PyTreeCheckpointHandler(multiprocessing_options=alone),
+            multiprocessing_options=alone,
+        )
         try:
             yield checkpointer
         finally:

@@ -30,6 +30,7 @@ from jaxrl.runtime import (
     files,
     host,
     placement,
+    processes,
     run_folder,
     stopping,
     tracking,
@@ -101,28 +102,42 @@ class Session:
         self.folder, first = folder, meta["step"]
         self.saved, self.drawn = first, time.monotonic()
         self.diverged = np.asarray(meta["diverged"])
-        if self.interrupt.reason:  # during the start
-            self._end(self.interrupt.reason)
+        processes.advise(folder)
+        if reason := self.interrupt.agree():  # during the start
+            self._end(reason)
         if isinstance(self.program, HostProgram):
             self.display.say(self.program.notice(bool(self.config.resume)))
         elif self.program.layout:
             for line in placement.describe(progress, self.program.layout):
                 self.display.say(line)
         with stopping.explain_failures(folder):
-            self.log = logs.Log(self._rows, first, meta["log_size"], self.display.warn)
-            evaluated = [row["updates"] for row in logs.read(self._rows, "evaluation")[-1:]]
-            self.pending = [] if evaluated == [first] else list(meta.get("pending", ()))
-            with contextlib.closing(self.log):
-                self.tracker = tracking.start(self.config, folder, self.members, self.display)
-                with contextlib.closing(self.tracker), ThreadPoolExecutor(1) as self.writer:
-                    progress, step, reason = self._drive(progress, first)
+            with contextlib.ExitStack() as held:
+                if processes.is_first():
+                    self._open(held, first, meta["log_size"])
+                self.pending = processes.from_first(lambda: self._pending_events(meta))
+                progress, step, reason = self._drive(progress, first)
             if isinstance(self.program, HostProgram):
                 self.program.close()
-            stopping.check_exists(folder)
-            rows = logs.read(self._rows, warn=self.display.warn)
-            self._draw(rows)
-            self._summarize(first, step, progress, reason, rows)
+            if processes.is_first():
+                stopping.check_exists(folder)
+                rows = logs.read(self._rows, warn=self.display.warn)
+                self._draw(rows)
+                self._summarize(first, step, progress, reason, rows)
+        processes.align()
         self._end(reason)
+
+    def _open(self, held: contextlib.ExitStack, step: int, log_size: int) -> None:
+        """Open what the run writes to, until `held` is closed."""
+        self.log = logs.Log(self._rows, step, log_size, self.display.warn)
+        held.enter_context(contextlib.closing(self.log))
+        self.tracker = tracking.start(self.config, self.folder, self.members, self.display)
+        held.enter_context(contextlib.closing(self.tracker))
+        self.writer = held.enter_context(ThreadPoolExecutor(1))
+
+    def _pending_events(self, meta: dict[str, Any]) -> list[str]:
+        """Return the events at the checkpoint's step that are not in the log yet."""
+        evaluated = [row["updates"] for row in logs.read(self._rows, "evaluation")[-1:]]
+        return [] if evaluated == [meta["step"]] else list(meta.get("pending", ()))
 
     def _drive(
         self, progress: driver.Progress, step: int
@@ -154,7 +169,8 @@ class Session:
                 self.program.ahead,
             )
         self.seconds["training"] = time.perf_counter() - began
-        if self.interrupt.reason and end == self.plan.total and not self.pending:
+        is_interrupt = reason is not None and reason == self.interrupt.reason
+        if is_interrupt and end == self.plan.total and not self.pending:
             reason = None  # too late to interrupt anything
         if end != self.saved:
             self._checkpoint(end, progress)()
@@ -172,20 +188,23 @@ class Session:
     def _on_event(self, name: str, step: int, progress: driver.Progress) -> Callable[[], None]:
         """Read what the event needs from `progress`, and return the host's remaining work."""
         if name == "log":
-            row = progress.row
+            several = processes.count() > 1
+            row = processes.fetch(progress.row) if several else progress.row
             return lambda: self._write("train", step, m.values(jax.device_get(row)))
         if name == "checkpoint":
             return self._checkpoint(step, progress)
         if name == "record":
             return self._record(step, progress)
         self.pending = [name]
-        played = jax.device_get(jax.block_until_ready(self.evaluation(progress.run)))
+        played = processes.fetch(jax.block_until_ready(self.evaluation(progress.run)))
         self.pending = []
         return lambda: self._write("evaluation", step, played)
 
     def _record(self, step: int, progress: driver.Progress) -> Callable[[], None]:
         """Record a greedy episode of the first member; return a function that writes its video."""
-        run, env = progress.run, self.evaluation_env
+        run, env = processes.localize(progress.run), self.evaluation_env
+        if not processes.is_first():
+            return lambda: None
         if self.program.members is not None:
             run = shared.member(run, 0)
         policy = self.algorithm.policy(run.state)
@@ -199,6 +218,8 @@ class Session:
         return lambda: render.write_video(episode, path)
 
     def _write(self, kind: str, step: int, metrics: dict[str, Any]) -> None:
+        if not processes.is_first():
+            return
         metrics = {name: np.atleast_1d(x) for name, x in metrics.items()}
         self._show(kind, metrics)
         row = {
@@ -218,9 +239,9 @@ class Session:
         self.display.show(values, kind == "evaluation")
 
     def _stop(self, step: int, progress: driver.Progress) -> str | None:
-        if self.interrupt.reason:
+        if reason := self.interrupt.agree():
             self.display.say("Stopping and saving; interrupt again to stop at once ...")
-            return self.interrupt.reason
+            return reason
         at = driver.diverged_at(progress.row)
         for member in np.flatnonzero((at != m.NEVER) & (self.diverged == m.NEVER)):
             if len(at) > 1:
@@ -233,7 +254,8 @@ class Session:
 
     def _on_chunk(self, step: int, progress: driver.Progress) -> None:
         if not self.plan.is_due("log", step):
-            self._show("train", progress.row)
+            several = processes.count() > 1
+            self._show("train", processes.fetch(progress.row) if several else progress.row)
         self.display.advance(self.env_steps(step))
         if self.writing is not None and self.writing.done():
             self._finish_writing()
@@ -248,12 +270,14 @@ class Session:
         diverged, pending = self.diverged.tolist(), self.pending
 
         def write() -> None:
+            self.saved = step
+            if not processes.is_first():
+                return
             stopping.check_exists(self.folder)
             size = self.log.size()  # with all rows up to now
             self.writing = self.writer.submit(
                 self.save, self.folder, copy, step, size, diverged, pending
             )
-            self.saved = step
             if not self.program.ahead:
                 self._finish_writing()
             if time.monotonic() - self.drawn > DRAW_SECONDS:
@@ -268,6 +292,12 @@ class Session:
         if self.writing is not None:
             writing, self.writing = self.writing, None
             writing.result()
+
+    def begin(self, folder: Path, progress: Tree, step: int) -> dict[str, Any]:
+        """Write the settings and the first checkpoint of a new run, and return its meta."""
+        configuration.write(self.config, folder / "config.yaml")
+        self.members.write(folder / "members.json")
+        return self.save(folder, progress, step, 0, self.diverged.tolist())
 
     def save(
         self,
@@ -361,6 +391,8 @@ class Session:
 
     def _end(self, reason: str | None) -> None:
         if reason is None:
+            if not processes.is_first():
+                return
             if scores := self.summary["scores"]:
                 texts = [self._final_text(label, final) for label, final in scores.items()]
                 self.display.say(f"Final {' · '.join(texts)}.")

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from jaxrl.runtime import checkpoints, run_folder
+from jaxrl.runtime import checkpoints, processes, run_folder
 from jaxrl.runtime.checkpoint_files import CheckpointError
 from jaxrl.runtime.errors import Stopped, first_line, out_of_memory
 from jaxrl.runtime.host import Abandoned
@@ -35,6 +35,11 @@ class Interrupt:
     @property
     def reason(self) -> str | None:
         return None if self.number is None else INTERRUPTED[signal.Signals(self.number)]
+
+    def agree(self) -> str | None:
+        """Return the reason of all processes, of which any may have got a signal; all call this."""
+        self.number = processes.largest(self.number or 0) or None
+        return self.reason
 
     @contextlib.contextmanager
     def catch(self) -> Iterator[None]:

@@ -9,7 +9,15 @@ import jax
 
 from jaxrl.core import random, shared
 from jaxrl.core.types import Environment
-from jaxrl.runtime import configuration, continuing, due, run_folder, stopping
+from jaxrl.runtime import (
+    checkpoints,
+    configuration,
+    continuing,
+    due,
+    processes,
+    run_folder,
+    stopping,
+)
 from jaxrl.runtime.building import build, configure_jax, evaluation_environment, program
 from jaxrl.runtime.configuration import Experiment
 from jaxrl.runtime.display import Display
@@ -53,16 +61,15 @@ def train(config: Experiment, members: Members | None = None) -> Path:
     with session.interrupt.catch(), stopping.explain_failures(None):
         # All checks come before the folder is made.
         parent = continuing.initial_progress(config, session, keys, trust)
-        with run_folder.draft(config.out, config.name) as draft:
+        with processes.first_enters(run_folder.draft(config.out, config.name)) as draft:
             with display.announce("Starting", session.seconds):
                 own = session.members.own_hyper()
                 progress, step = parent or (session.program.start(keys, own), 0)
-                configuration.write(config, draft / "config.yaml")
-                session.members.write(draft / "members.json")
-                diverged = session.diverged.tolist()
-                meta = session.save(draft, shared.strip(progress), step, 0, diverged)
+                copy = checkpoints.copy_to_host(shared.strip(progress))
+                meta = processes.from_first(lambda: session.begin(draft, copy, step))
             stem = f"{run_folder.slug(config.algorithm)}-{run_folder.slug(env.name)}"
-            folder = run_folder.publish(draft, config.name, stem)
+            publish = lambda: str(run_folder.publish(draft, config.name, stem))
+            folder = Path(processes.from_first(publish))
             session.run(folder, progress, meta)
     return folder
 
@@ -71,10 +78,10 @@ def _resume(config: Experiment, display: Display) -> Path:
     """Resume the run `config.resume` where it was stopped; a finished run is left alone."""
     folder = run_folder.check(config.resume)
     continuing.check_unchanged(config, folder)
-    if continuing.is_finished(folder):
+    if processes.from_first(lambda: continuing.is_finished(folder)):
         display.say(f"The run in {folder} is finished; to train longer, --fork it.")
         return folder
-    with run_folder.lock(folder):
+    with processes.first_enters(run_folder.lock(folder)):
         members = read_members(folder)
         checkpoint = continuing.newest_checkpoint(folder, display.warn)
         continuing.check_matches_checkpoint(folder, config, checkpoint)
@@ -109,12 +116,16 @@ def _train_first(first: Experiment, session: Session, keys: jax.Array) -> Path:
     """Return the finished run that `first` describes, training it as far as needed."""
     continuing.check_warm_start(first, session, keys)
     folder = Path(first.out) / first.name
-    if folder.exists() and continuing.is_finished(folder):
+    exists, finished = processes.from_first(
+        lambda: (folder.exists(), continuing.is_finished(folder))
+    )
+    if finished:
         session.display.say(f"Warm start from the finished run in {folder}.")
-    elif folder.exists():
+    elif exists:
         before = run_folder.read_config(folder, continuing.trusted_code(first))
-        train(dataclasses.replace(before, resume=str(folder), quiet=first.quiet))
+        before = dataclasses.replace(before, resume=str(folder), quiet=first.quiet)
+        train(processes.spread(before))
     else:
         session.display.say(f"Training {first.algorithm} first, for the warm start:")
-        train(first)
+        train(processes.spread(first))
     return folder

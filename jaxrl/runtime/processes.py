@@ -1,0 +1,467 @@
+"""Runs in several processes, one on each host: who they are, and what they agree on.
+
+All processes run the same program on a mesh of the devices of all of them. Process 0 alone makes
+the run's folder and writes to it. What depends on a clock, a signal or a disk is decided by process
+0, or by all together, between chunks, since all must start the same programs in the same order.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import json
+import math
+import os
+import re
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import NamedSharding, PartitionSpec
+
+from jaxrl.core.errors import UserError
+from jaxrl.core.types import Tree
+from jaxrl.runtime import configuration, run_folder
+from jaxrl.runtime.configuration import Experiment
+from jaxrl.runtime.errors import out_of_memory
+from jaxrl.runtime.watching import LEAVE_SECONDS, SILENT_SECONDS, Follower, Hub, Watch
+
+AUTO = "auto"  # the coordinator that JAX finds by itself
+START_SECONDS = 300.0  # for all processes to come
+TPU_PORT = 8482  # of the coordinator; nothing else listens there on Cloud TPU
+FIRST_PORT, PORTS = 61440, 4096  # of which a job's number chooses the coordinator's
+_OPTIONS = ("coordinator", "processes", "process")
+_VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+
+
+# ------------------------------------------------------------------------------- who they are
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """The processes of a run, and which one this is."""
+
+    coordinator: str = ""  # HOST:PORT at which process 0 listens, or AUTO
+    processes: int = 0
+    process: int = -1
+    gpu: int | None = None  # the only GPU of its host that this process uses; None for all
+    launcher: str = ""  # the program that started them, for messages
+
+
+def read_group(config: Experiment, variables: Mapping[str, str] = os.environ) -> Group | None:
+    """Return the processes that the options of `config` or a launcher's variables describe.
+
+    None for a single process, which `--processes 1` asks for whatever the variables say.
+
+    Raises:
+        UserError: for options or variables that are incomplete or contradict each other.
+    """
+    if config.processes == 1 and not config.coordinator and config.process <= 0:
+        return None
+    if config.coordinator == AUTO:
+        return Group(AUTO)
+    unset = Group()
+    options = {name: getattr(config, name) for name in _OPTIONS}
+    given = {name: x for name, x in options.items() if x != getattr(unset, name)}
+    found = _from_variables(variables)
+    if not given and (found is None or found.processes == 1):
+        return None
+    group = dataclasses.replace(found or unset, **given)
+    missing = [f"--{name}" for name in _OPTIONS if getattr(group, name) == getattr(unset, name)]
+    if missing and group.launcher:
+        raise UserError(
+            f"{group.launcher} started {group.processes} processes without saying where process 0 "
+            "is; add --coordinator HOST:PORT, or --processes 1 to run each alone."
+        )
+    if missing:
+        there = " and ".join(f"--{name}" for name in given)
+        raise UserError(
+            f"{there} without {' and '.join(missing)}; a run in several processes needs "
+            "--coordinator HOST:PORT, --processes N and --process I."
+        )
+    _check(group)
+    return group
+
+
+def _check(group: Group) -> None:
+    if group.processes < 1:
+        raise UserError(f"processes is {group.processes}; it must be at least 1.")
+    if not 0 <= group.process < group.processes:
+        raise UserError(
+            f"process is {group.process}; of {group.processes} processes it may be 0 to "
+            f"{group.processes - 1}."
+        )
+    host, _, port = group.coordinator.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
+        raise UserError(
+            f"coordinator is '{group.coordinator}'; it must be HOST:PORT, the host of process 0 "
+            "and a free port there, or auto."
+        )
+
+
+def _from_variables(variables: Mapping[str, str]) -> Group | None:
+    """Return what a launcher's variables say, as `jax.distributed.initialize` reads them."""
+    for read in (_slurm, _open_mpi, _cloud_tpu):
+        if (group := read(variables)) is not None:
+            host, _, port = group.coordinator.rpartition(":")
+            address = variables.get("JAX_COORDINATOR_ADDRESS", "")
+            port = variables.get("JAX_COORDINATOR_PORT", port)
+            return dataclasses.replace(group, coordinator=address or (host and f"{host}:{port}"))
+    return None
+
+
+def _slurm(variables: Mapping[str, str]) -> Group | None:
+    """Read what `srun` sets for each task of a step."""
+    names = ("JOB_ID", "STEP_NODELIST", "NTASKS", "PROCID", "LOCALID")
+    if not all(f"SLURM_{name}" in variables for name in names):
+        return None
+    job, step = _number(variables, "SLURM_JOB_ID"), _number(variables, "SLURM_STEP_ID", 0)
+    return Group(
+        f"{first_host(variables['SLURM_STEP_NODELIST'])}:{FIRST_PORT + (job + 61 * step) % PORTS}",
+        _number(variables, "SLURM_NTASKS"),
+        _number(variables, "SLURM_PROCID"),
+        _gpu(variables, "SLURM_LOCALID", variables.get("SLURM_STEP_TASKS_PER_NODE", "")),
+        "SLURM",
+    )
+
+
+def _open_mpi(variables: Mapping[str, str]) -> Group | None:
+    """Read what `mpirun` of Open MPI sets. Version 5 does not say where process 0 is."""
+    if "OMPI_COMM_WORLD_SIZE" not in variables:
+        return None
+    uri = variables.get("OMPI_MCA_orte_hnp_uri", "")
+    place = re.fullmatch(r"(\d+)\..*?tcp6?://\[?([^,\]]+?)[,\]:].*", uri)
+    return Group(
+        f"{place[2]}:{FIRST_PORT + int(place[1]) // PORTS % PORTS}" if place else "",
+        _number(variables, "OMPI_COMM_WORLD_SIZE"),
+        _number(variables, "OMPI_COMM_WORLD_RANK"),
+        _gpu(
+            variables, "OMPI_COMM_WORLD_LOCAL_RANK", variables.get("OMPI_COMM_WORLD_LOCAL_SIZE", "")
+        ),
+        "Open MPI",
+    )
+
+
+def _cloud_tpu(variables: Mapping[str, str]) -> Group | None:
+    """Read what Cloud TPU sets on GKE, for one slice or several."""
+    hosts = variables.get("TPU_PROCESS_ADDRESSES") or variables.get("TPU_WORKER_HOSTNAMES")
+    if not hosts or "TPU_WORKER_ID" not in variables:
+        return None
+    names = hosts.split(",")
+    slices = _number(variables, "MEGASCALE_NUM_SLICES", 1)
+    number = _number(variables, "MEGASCALE_SLICE_ID", 0)
+    first = variables.get("MEGASCALE_COORDINATOR_ADDRESS") or names[0]
+    return Group(
+        f"{first.split(':')[0]}:{TPU_PORT}",
+        len(names) * slices,
+        _number(variables, "TPU_WORKER_ID") + number * len(names),
+        launcher="Cloud TPU",
+    )
+
+
+def _gpu(variables: Mapping[str, str], local: str, tasks: str) -> int | None:
+    """Return the GPU of one of several processes on a host, unless the launcher chose it.
+
+    local: the variable with the number of the process on its host.
+    tasks: number of processes on a host, if it is known, as in `1` or SLURM's `1(x4)`.
+    """
+    chosen = any(x and "," not in x for x in map(variables.get, _VISIBLE))
+    alone = re.fullmatch(r"1(\(x\d+\))?", tasks)
+    if chosen or alone or "JAX_LOCAL_DEVICE_IDS" in variables:
+        return None
+    return _number(variables, local)
+
+
+def _number(variables: Mapping[str, str], name: str, default: int | None = None) -> int:
+    text = variables.get(name, "" if default is None else str(default))
+    if not text.isdecimal():
+        raise UserError(f"The variable {name} is '{text}'; it must be a whole number.")
+    return int(text)
+
+
+def first_host(nodes: str) -> str:
+    """Return the first host of SLURM's list, such as `a01` of `a[01-04,07],b2`."""
+    found = re.match(r"([^,\[]+)(?:\[([^\],-]+)[^\]]*\]([^,\[]*))?", nodes)
+    if not found:
+        raise UserError(f"The variable SLURM_STEP_NODELIST is '{nodes}'; it names no host.")
+    return "".join(part or "" for part in found.groups())
+
+
+def refuse_several(what: str, config: Experiment | None = None) -> None:
+    """Raise `UserError` if there are several processes, by the options of `config` or by a
+    launcher's variables. `what` cannot run in them."""
+    group = read_group(config) if config else _from_variables(os.environ)
+    several = max(count(), group.processes if group else 1)
+    if several > 1 or (group and group.coordinator == AUTO):
+        number = f", not in {several}" if several > 1 else ""
+        raise UserError(
+            f"{what} runs in one process{number}; several processes train one configuration "
+            "together (jaxrl train)."
+        )
+
+
+# ---------------------------------------------------------------------------------- start and end
+
+_watch: Watch | None = None
+
+
+@contextlib.contextmanager
+def join(config: Experiment) -> Iterator[Experiment]:
+    """Join the run's other processes, if there are any, and leave them together at the end.
+
+    Yields `config`, spread over the devices of all processes. It must come before JAX computes
+    anything.
+
+    Raises:
+        UserError: if the processes cannot be found, or have other settings or devices.
+    """
+    group = read_group(config)
+    if group is None or jax.distributed.is_initialized():
+        yield spread(config)
+        return
+    _connect(group, _digest(config))
+    try:
+        yield spread(config)
+    except BaseException as error:
+        if isinstance(error, jax.errors.JaxRuntimeError) and not out_of_memory(error):
+            time.sleep(SILENT_SECONDS + 3)  # the likely cause is a death, which the watch explains
+        if not _leave(LEAVE_SECONDS):  # the others go on, or hang
+            atexit.register(_end_at_once)  # before JAX would wait for them
+        raise
+    _leave(None)
+
+
+def _connect(group: Group, settings: str) -> None:
+    """Start JAX's distributed system and the watch."""
+    global _watch
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM
+    if group.coordinator == AUTO:
+        jax.distributed.initialize()
+    else:
+        host, _, port = group.coordinator.rpartition(":")
+        number, total = group.process, group.processes
+        if number == 0:
+            _watch = hub = Hub(int(port), total, settings)
+            hub.wait_for_all(START_SECONDS)
+        else:
+            _watch = Follower((host.strip("[]"), int(port)), number, total, settings, START_SECONDS)
+        jax.distributed.initialize(
+            _watch.jax_address,
+            total,
+            number,
+            None if group.gpu is None else [group.gpu],
+            cluster_detection_method="deactivate",
+            coordinator_bind_address=_watch.jax_address if number == 0 else None,
+        )
+    if not is_first():
+        warnings.simplefilter("ignore")  # process 0 gives them
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # errors are on stderr
+
+
+def _digest(config: Experiment) -> str:
+    """Return a digest of the settings in which the processes of a run must agree."""
+    settings = configuration.to_dict(config, saved_only=False)
+    own = {"process": 0, "coordinator": "", "processes": 0, "quiet": False}
+    text = json.dumps(settings | own, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _leave(seconds: float | None) -> bool:
+    """Leave once all processes do; return whether they did within `seconds`."""
+    leaving = threading.Thread(target=_shut_down, daemon=True)
+    leaving.start()
+    leaving.join(seconds)
+    if leaving.is_alive():
+        return False
+    if _watch is not None:
+        _watch.leave()
+    return True
+
+
+def _shut_down() -> None:
+    with contextlib.suppress(RuntimeError):  # of a process that was lost, which the watch reports
+        jax.distributed.shutdown()
+
+
+def _end_at_once() -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)
+
+
+def advise(folder: Path) -> None:
+    """Let the sentence at the death of another process say how the run in `folder` continues."""
+    if _watch is not None:
+        _watch.advice = lambda: f"Continue with {run_folder.resume_command(folder)}"
+
+
+def spread(config: Experiment) -> Experiment:
+    """Return `config` on the devices of all processes.
+
+    Raises:
+        UserError: if the configuration asks for other devices, or the processes have unequal ones.
+    """
+    if count() == 1:
+        return config
+    total, local = len(jax.devices()), len(jax.local_devices())
+    if least(local) * count() != total:
+        raise UserError(
+            f"The {count()} processes have {total} devices, not all equally many (process "
+            f"{jax.process_index()} has {local}); start them on equal hosts."
+        )
+    if config.mesh:
+        asked = math.prod(config.mesh.values())
+        if asked != total:
+            raise UserError(
+                f"mesh has {asked} devices, but the {count()} processes have {total}, all of which "
+                "are used; give a mesh of as many."
+            )
+        return dataclasses.replace(config, devices=1)
+    if config.devices not in (1, total) and not config.resume:
+        raise UserError(
+            f"devices is {config.devices}, but the {count()} processes have {total}, all of which "
+            "are used; leave devices out."
+        )
+    return dataclasses.replace(config, devices=total)
+
+
+# ------------------------------------------------------------------------------- what they agree on
+
+
+def count() -> int:
+    """Return the number of processes of the run."""
+    return jax.process_count() if jax.distributed.is_initialized() else 1
+
+
+def is_first() -> bool:
+    """Return whether this process writes: process 0, or the only one."""
+    return count() == 1 or jax.process_index() == 0
+
+
+def largest(number: int) -> int:
+    """Return the largest of the numbers that all processes call this with."""
+    if count() == 1:
+        return number
+    return int(multihost_utils.process_allgather(np.int32(number)).max())
+
+
+def least(number: int) -> int:
+    """Return the least of the numbers that all processes call this with."""
+    return -largest(-number)
+
+
+def of_first(number: int) -> int:
+    """Return the number that process 0 calls this with; all processes call it."""
+    return number if count() == 1 else int(multihost_utils.broadcast_one_to_all(np.int32(number)))
+
+
+def align() -> None:
+    """Wait until all processes have come here."""
+    of_first(0)
+
+
+def from_first(function: Callable[[], Any]) -> Any:
+    """Return what `function`, called by process 0 alone, returns there; all processes call this.
+
+    The result must be JSON. A `UserError` is raised in all processes.
+    """
+    if count() == 1:
+        return function()
+    text = b""
+    if is_first():
+        try:
+            text = json.dumps({"result": function()}).encode()
+        except UserError as error:
+            text = json.dumps({"error": str(error)}).encode()
+    content = np.zeros(of_first(len(text)), np.uint8)
+    if is_first():
+        content = np.frombuffer(text, np.uint8)
+    found = json.loads(multihost_utils.broadcast_one_to_all(content).astype(np.uint8).tobytes())
+    if "error" in found:
+        raise UserError(found["error"])
+    return found["result"]
+
+
+@contextlib.contextmanager
+def first_enters(context: AbstractContextManager[Any]) -> Iterator[Any]:
+    """Enter a context in process 0 alone; all processes get the path that it yields, if any.
+
+    A `UserError` is raised in all processes.
+    """
+    with contextlib.ExitStack() as stack:
+        enter = lambda: str(stack.enter_context(context) or "")
+        path = from_first(enter)
+        yield Path(path) if path else None
+
+
+def fetch(tree: Tree) -> Tree:
+    """Return a tree of arrays as NumPy arrays, whole in every process; all processes call this.
+
+    Keys are not allowed.
+    """
+    leaves, structure = jax.tree.flatten(tree)
+    split = [
+        i
+        for i, x in enumerate(leaves)
+        if isinstance(x, jax.Array) and not (x.is_fully_addressable or x.is_fully_replicated)
+    ]
+    if split:  # one program for all of them
+        arrays = [leaves[i] for i in split]
+        whole = tuple(NamedSharding(x.sharding.mesh, PartitionSpec()) for x in arrays)
+        gathered = _resharding(whole)(tuple(arrays))
+        for i, x in zip(split, gathered, strict=True):
+            leaves[i] = x
+    return jax.tree.unflatten(structure, jax.device_get(leaves))
+
+
+def localize(tree: Tree) -> Tree:
+    """Return a tree of arrays and keys, whole on one device of each process; all call this."""
+    if count() == 1:
+        return tree
+
+    def one(x: Any) -> Any:
+        if _is_key(x):
+            data = jnp.asarray(fetch(jax.random.key_data(x)))
+            return jax.random.wrap_key_data(data, impl=jax.random.key_impl(x))
+        return jnp.asarray(fetch(x))
+
+    return jax.tree.map(one, tree)
+
+
+def put(x: jax.Array, sharding: NamedSharding) -> jax.Array:
+    """Return an array or keys with a sharding; every process holds `x` whole, or the parts of it
+    that belong to its devices."""
+    if count() == 1:
+        return jax.device_put(x, sharding)
+    if x.sharding.is_equivalent_to(sharding, x.ndim):
+        return x
+    if not x.is_fully_addressable:
+        return _resharding(sharding)(x)
+    if _is_key(x):
+        data = put(jax.random.key_data(x), sharding)
+        return jax.random.wrap_key_data(data, impl=jax.random.key_impl(x))
+    whole = np.asarray(x)
+    return jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index])
+
+
+@functools.cache
+def _resharding(shardings: Any) -> Callable[[Any], Any]:
+    """Return a compiled function that lays out its arguments by `shardings`."""
+    return jax.jit(lambda x: x, out_shardings=shardings)
+
+
+def _is_key(x: Any) -> bool:
+    return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
