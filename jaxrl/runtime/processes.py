@@ -142,9 +142,11 @@ def _open_mpi(variables: Mapping[str, str]) -> Group | None:
     if "OMPI_COMM_WORLD_SIZE" not in variables:
         return None
     uri = variables.get("OMPI_MCA_orte_hnp_uri", "")
-    place = re.fullmatch(r"(\d+)\..*?tcp6?://\[?([^,\]]+?)[,\]:].*", uri)
+    job = re.match(r"\d+", uri)
+    place = re.search(r"tcp://([^,:]+)|tcp6://\[([^,\]]+)", uri)
+    host = place and (place[1] or place[2])
     return Group(
-        f"{place[2]}:{FIRST_PORT + int(place[1]) // PORTS % PORTS}" if place else "",
+        f"{host}:{FIRST_PORT + int(job[0]) // PORTS % PORTS}" if job and host else "",
         _number(variables, "OMPI_COMM_WORLD_SIZE"),
         _number(variables, "OMPI_COMM_WORLD_RANK"),
         _gpu(
@@ -255,7 +257,7 @@ def _connect(group: Group, settings: str) -> None:
         number, total = group.process, group.processes
         if number == 0:
             _watch = hub = Hub(int(port), total, settings)
-            hub.wait_for_all(START_SECONDS)
+            hub.wait_for_all(START_SECONDS, lambda said: print(said, file=sys.stderr))
         else:
             _watch = Follower((host.strip("[]"), int(port)), number, total, settings, START_SECONDS)
         jax.distributed.initialize(

@@ -25,6 +25,7 @@ from jaxrl.core.errors import UserError
 
 SILENT_SECONDS = 17  # until a host that no longer answers is given up: 5 + 4 x 3
 LEAVE_SECONDS = 10.0
+PATIENCE_SECONDS = 10.0
 LOST = 1  # exit code after the death of another process
 _GREETING = b"jaxrl "  # first bytes of a watch's connection; others are JAX's
 
@@ -85,22 +86,30 @@ class Hub(Watch):
         self.jax_address = f"127.0.0.1:{_free_port()}"
         self._others: dict[int, socket.socket] = {}
         self._left: set[int] = set()
+        self._refused = ""
         self._changed = threading.Condition()
         _start(self._accept)
 
-    def wait_for_all(self, seconds: float) -> None:
-        """Wait until all processes have come, and tell them so. Raises `UserError` if they do not
-        in `seconds`."""
+    def wait_for_all(self, seconds: float, say: Callable[[str], None]) -> None:
+        """Wait until all processes have come, and tell them so. If that takes long, `say` is called
+        with a sentence.
+
+        Raises:
+            UserError: if they do not come in `seconds`, or if one does not fit.
+        """
+        came = lambda: self._refused or len(self._others) == self.processes - 1
         with self._changed:
-            all_came = lambda: len(self._others) == self.processes - 1
-            if not self._changed.wait_for(all_came, seconds):
-                missing = sorted(set(range(1, self.processes)) - set(self._others))
-                numbers = ", ".join(map(str, missing))
-                raise UserError(
-                    f"Of {self.processes} processes, number {numbers} did not come within "
-                    f"{seconds:.0f} seconds."
-                )
+            if not self._changed.wait_for(came, min(seconds, PATIENCE_SECONDS)):
+                say(f"Waiting for {self._missing()} ...")
+            if not self._changed.wait_for(came, seconds):
+                raise UserError(f"{self._missing()} did not come within {seconds:.0f} seconds.")
+            if self._refused:
+                raise UserError(self._refused)
         self._tell("start")
+
+    def _missing(self) -> str:
+        numbers = sorted(set(range(1, self.processes)) - set(self._others))
+        return f"Process {', '.join(map(str, numbers))} of {self.processes}"
 
     def leave(self) -> None:
         self._leaving = True
@@ -119,7 +128,7 @@ class Hub(Watch):
             _start(self._serve, connection)
 
     def _serve(self, connection: socket.socket) -> None:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ValueError):  # a stranger's words are ignored
             first = connection.recv(len(_GREETING), socket.MSG_PEEK | socket.MSG_WAITALL)
             if first == _GREETING:
                 self._follow(connection)
@@ -134,6 +143,9 @@ class Hub(Watch):
         refused = self._refusal(int(processes), int(process), settings)
         if refused:
             connection.sendall(f"refused {refused}\n".encode())
+            with self._changed:
+                self._refused = self._refused or refused
+                self._changed.notify_all()
             return
         with self._changed:
             self._others[int(process)] = connection
@@ -151,7 +163,9 @@ class Hub(Watch):
     def _refusal(self, processes: int, process: int, settings: str) -> str:
         """Return why a process cannot take part; empty if it can."""
         if processes != self.processes:
-            return f"Process 0 was started as one of {self.processes}, and this one of {processes}."
+            return (
+                f"Process 0 is one of {self.processes}, and process {process} one of {processes}."
+            )
         if process in self._others or process == 0:
             return f"There are two processes with number {process}."
         if settings != self.settings:
