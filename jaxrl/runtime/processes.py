@@ -130,7 +130,8 @@ def _slurm(variables: Mapping[str, str]) -> Group | None:
     job, step = _number(variables, "SLURM_JOB_ID"), _number(variables, "SLURM_STEP_ID", 0)
     return Group(
         f"{first_host(variables['SLURM_STEP_NODELIST'])}:{FIRST_PORT + (job + 61 * step) % PORTS}",
-        _number(variables, "SLURM_NTASKS"),
+        # A shell that `salloc` opens is a step of one task, of a job that may have more.
+        _number(variables, "SLURM_STEP_NUM_TASKS", _number(variables, "SLURM_NTASKS")),
         _number(variables, "SLURM_PROCID"),
         _gpu(variables, "SLURM_LOCALID", variables.get("SLURM_STEP_TASKS_PER_NODE", "")),
         "SLURM",
@@ -224,7 +225,7 @@ def join(config: Experiment) -> Iterator[Experiment]:
     """Join the run's other processes, if there are any, and leave them together at the end.
 
     Yields `config`, spread over the devices of all processes. It must come before JAX computes
-    anything.
+    anything. In all processes but the first it silences stdout and warnings.
 
     Raises:
         UserError: if the processes cannot be found, or have other settings or devices.
@@ -249,7 +250,9 @@ def _connect(group: Group, settings: str) -> None:
     """Start JAX's distributed system and the watch."""
     global _watch
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM
+    preemption = "jax_enable_preemption_service"
+    if preemption in jax.config.values:  # not in older versions
+        jax.config.update(preemption, False)  # it would take SIGTERM
     if group.coordinator == AUTO:
         jax.distributed.initialize()
     else:
@@ -306,8 +309,13 @@ def _end_at_once() -> None:
 
 def advise(folder: Path) -> None:
     """Let the sentence at the death of another process say how the run in `folder` continues."""
+
+    def advice() -> str:
+        there = (folder / "config.yaml").is_file()
+        return f"Continue with {run_folder.resume_command(folder)}" if there else ""
+
     if _watch is not None:
-        _watch.advice = lambda: f"Continue with {run_folder.resume_command(folder)}"
+        _watch.advice = advice
 
 
 def spread(config: Experiment) -> Experiment:

@@ -75,6 +75,7 @@ MPI_PORT = 61440 + 1531576320 // 4096 % 4096
         (ONE_EACH, Group(f"gpu03:{SLURM_PORT}", 4, 1, None, "SLURM")),
         (slurm(CUDA_VISIBLE_DEVICES="3"), Group(f"gpu03:{SLURM_PORT}", 4, 1, None, "SLURM")),
         (slurm(CUDA_VISIBLE_DEVICES="2,3"), Group(f"gpu03:{SLURM_PORT}", 4, 1, 1, "SLURM")),
+        (slurm(SLURM_STEP_NUM_TASKS="2"), Group(f"gpu03:{SLURM_PORT}", 2, 1, 1, "SLURM")),
         (slurm(JAX_COORDINATOR_PORT="99"), Group("gpu03:99", 4, 1, 1, "SLURM")),
         (slurm(JAX_COORDINATOR_ADDRESS="a:99"), Group("a:99", 4, 1, 1, "SLURM")),
         (open_mpi(), Group(f"10.96.0.1:{MPI_PORT}", 8, 5, 1, "Open MPI")),
@@ -117,6 +118,7 @@ def test_the_first_host_of_a_list(nodes, host):
         ({}, {}),
         ({}, slurm(process=0, count=1)),
         ({}, {"SLURM_JOB_ID": "1", "SLURM_NTASKS": "4", "SLURM_PROCID": "0"}),  # without srun
+        ({}, slurm(process=0, SLURM_STEP_NUM_TASKS="1")),
         ({"processes": 1}, slurm()),
         ({"processes": 1, "process": 0}, open_mpi()),
         ({}, cloud_tpu(TPU_WORKER_HOSTNAMES="localhost", TPU_WORKER_ID="0")),
