@@ -118,15 +118,19 @@ def program(config: Experiment, algorithm: Algorithm, members: Members) -> Progr
         raise UserError("debug checks a run in one process; train with --processes 1.")
     if algorithm.source is None or algorithm.source.host_play is None:
         return Program(algorithm, width, layout(config, algorithm, len(members)), config.debug)
+    if processes.count() > 1:
+        raise UserError(
+            f"'{config.env}' runs on the host, which does not support {processes.count()} "
+            "processes; train with --processes 1."
+        )
     for refused, given in (
-        (f"{processes.count()} processes", processes.count() > 1),
         (f"devices={config.devices}", config.devices > 1),
         ("mesh", bool(config.mesh)),
         ("debug", config.debug),
     ):
         if given:
             raise UserError(
-                f"'{config.env}' runs on the host, which does not support {refused}; train in one "
-                "process on one device, without debug."
+                f"'{config.env}' runs on the host, which does not support {refused}; train on one "
+                "device, without debug."
             )
     return HostProgram(Program(algorithm, width), config.host)

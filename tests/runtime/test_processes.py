@@ -181,7 +181,7 @@ def test_what_runs_in_one_process_only(monkeypatch):
         building.program(debug, building.build(debug)[1], seed_members(debug))
     pytest.importorskip("gymnasium")
     host = config(algorithm="ppo", env="gymnasium/CartPole-v1", devices=4)
-    with pytest.raises(UserError, match="which does not support 2 processes; train in one process"):
+    with pytest.raises(UserError, match="does not support 2 processes; train with --processes 1"):
         building.program(host, building.build(host)[1], seed_members(host))
 
 
