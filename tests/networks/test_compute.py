@@ -81,7 +81,7 @@ def test_layers_compute_in_bfloat16(network, shape):
 
 
 def test_a_function_is_traced_once_for_each_way():
-    """Also by a jit within it, whose cache knows nothing of the algorithm."""
+    """A jit within it, whose cache knows nothing of the algorithm, included."""
     x, w = jnp.ones((4, 3)), jnp.ones((3, 2))
     inner = jax.jit(hidden_matmul)
     for compute in (Compute(), BF16, REMAT, Compute("bf16", True), Compute()):
