@@ -38,6 +38,7 @@ NAMES = registry.names()
 TODAY = rota.plan()
 TRACED = TODAY.algorithms_today(size=40, most=60)
 COMPILED = TODAY.algorithms_today(size=16, most=24)
+SPLIT = TODAY.algorithms_today(size=8, most=12)  # compiled for eight devices, and for one
 # So few that `make test` compiles them too.
 FEW = TODAY.algorithms if len(TODAY.algorithms) <= 3 else set()
 
@@ -52,6 +53,7 @@ def each(chosen, late=()):
 
 traced = each(TRACED)
 compiled = each(COMPILED, late=COMPILED - FEW)
+split = each(SPLIT, late=SPLIT - FEW)
 
 
 @functools.cache
@@ -202,7 +204,7 @@ GATHERED = {
 }
 
 
-@compiled
+@split
 def test_one_program_means_the_same_on_eight_devices(name):
     """Two seeds on devices of their own, and the batch of each on four."""
     algorithm = tiny(name)[1]
