@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from jaxrl.evaluation import statistics as intervals
 
+# What is measured of a run of any size, by its name in the result.
+MEASURES = {"update_s": "seconds per update", "peak_mib": "memory, MiB", "compile_s": "compile, s"}
 Record = dict[str, Any]
 Number = float | None
 
@@ -186,6 +191,51 @@ def sweep(records: Sequence[Record]) -> str:
             failures = [r["result"]["failure"] for r in chosen if fits(r, where) and has_failed(r)]
             rows.append([str(seeds), variant, *cells, "; ".join(dict.fromkeys(failures))])
     return table(header, rows)
+
+
+def sizes_and_values(
+    records: Sequence[Record], axis: str, name: str
+) -> tuple[list[int], list[float]]:
+    """Return the sizes along an axis at which `name` was measured, and its values there."""
+    found = [
+        (record["size"], record["result"][name])
+        for record in records
+        if record["axis"] == axis and name in record["result"]
+    ]
+    return [size for size, _ in found], [value for _, value in found]
+
+
+def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
+    """Return the slope of log(value) over log(size) in the larger half of the sizes, of which
+    there must be two; NaN otherwise."""
+    half = max(2, math.ceil(len(sizes) / 2))
+    if len(sizes) < 2:
+        return math.nan
+    return float(np.polyfit(np.log(sizes[-half:]), np.log(values[-half:]), 1)[0])
+
+
+def exponents(records: Sequence[Record]) -> dict[str, dict[str, float]]:
+    """Return the exponent of each measure along each axis."""
+    axes = dict.fromkeys(record["axis"] for record in records)
+    return {
+        axis: {name: exponent(*sizes_and_values(records, axis, name)) for name in MEASURES}
+        for axis in axes
+    }
+
+
+def scale(records: Sequence[Record]) -> str:
+    """Return a row for each size, and the exponents along each axis."""
+    rows = []
+    for axis, found in exponents(records).items():
+        for record in records:
+            result = record["result"]
+            if record["axis"] == axis and "failure" not in result:
+                rate = number(result["steps_per_s"])
+                memory, compiling = f"{result['peak_mib']:,.0f}", f"{result['compile_s']:.2f}"
+                rows.append([axis, f"{record['size']:,}", rate, memory, compiling])
+        powers = [f"time^{found['update_s']:.2f}", f"^{found['peak_mib']:.2f}"]
+        rows.append([axis, "exponent", *powers, f"^{found['compile_s']:.2f}"])
+    return table(["axis", "size", "env-steps/s", "peak MiB", "trace + compile, s"], rows)
 
 
 def curve(records: Sequence[Record], by: str = "envs") -> str:

@@ -19,6 +19,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax.experimental.xla_metadata import set_xla_metadata
 
 from jaxrl.core.types import Algorithm, Array, Policy
 
@@ -53,7 +54,10 @@ def computing(compute: Compute, used: Counter[str] | None = None) -> Iterator[No
     """
     tokens = _compute.set(compute), _used.set(Counter() if used is None else used)
     try:
-        yield
+        # JAX keeps what it has traced of a function by its context, of which a label is a part: so
+        # what is traced in one way is not used in another. XLA does nothing with the label.
+        with set_xla_metadata(compute=f"{compute.precision}{' remat' * compute.remat}"):
+            yield
     finally:
         _compute.reset(tokens[0])
         _used.reset(tokens[1])

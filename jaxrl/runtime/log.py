@@ -159,14 +159,17 @@ def _row(line: bytes) -> dict[str, Any] | None:
         and isinstance(row.get("kind"), str)
         and all(isinstance(row.get(name), int) for name in ("steps", "updates"))
         and isinstance(row.get("metrics"), dict)
-        and all(map(_is_metric, row["metrics"].values()))
-        and len(set(map(len, row["metrics"].values()))) <= 1
     )
-    return row if good else None
+    if not good:
+        return None
+    # Older logs have single values.
+    metrics = {name: x if isinstance(x, list) else [x] for name, x in row["metrics"].items()}
+    same = len(set(map(len, metrics.values()))) <= 1
+    return row | {"metrics": metrics} if same and all(map(_is_metric, metrics.values())) else None
 
 
-def _is_metric(value: Any) -> bool:
-    return isinstance(value, list) and all(x is None or isinstance(x, int | float) for x in value)
+def _is_metric(values: list[Any]) -> bool:
+    return all(x is None or isinstance(x, int | float) for x in values)
 
 
 def _num_members(row: dict[str, Any]) -> int:

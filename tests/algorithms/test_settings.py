@@ -31,7 +31,9 @@ ANY_NUMBER |= {"weights", "thresholds", "best_return"}
 ANY_TEXT = {"rule", "name", "vary", "measure", "components", "descriptor"}
 # Texts among the settings of a run: names that are looked up elsewhere, and places.
 RUN_TEXT = {"algorithm", "env", "evaluate_env", "out", "name", "resume", "fork", "warm_start"}
+RUN_TEXT |= {"coordinator"}
 UNBOUNDED = {"env_params", "evaluate_env_params", "mesh", "wrappers"}
+UNBOUNDED |= {"process", "processes"}  # `runtime.processes` checks them together
 
 everyone = pytest.mark.parametrize("algorithm", registry.names())
 

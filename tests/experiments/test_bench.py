@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from pathlib import Path
 
@@ -98,3 +99,20 @@ def test_steps_per_second_on_the_host_are_divided_within_a_round():
     found = cells(report.host(records))
     assert found["sac", report.OURS] == ["100 (90-300)", "2.50 [2.00, 3.00]"]
     assert found["sac", "sbx"] == ["75 (50-100)", "-"]
+
+
+def test_an_exponent_is_the_slope_of_the_larger_half():
+    sizes = [1, 10, 100, 1000]
+    assert report.exponent(sizes, [5, 5, 3 * 100**1.5, 3 * 1000**1.5]) == pytest.approx(1.5)
+    assert math.isnan(report.exponent([4], [1.0]))
+
+
+def test_sizes_and_their_exponents_are_in_one_table():
+    result = {"steps_per_s": 1e6, "peak_mib": 200.0, "compile_s": 1.0}
+    records = [
+        {"axis": "seeds", "size": size, "result": result | {"update_s": float(size**2)}}
+        for size in (1, 4, 16, 64)
+    ] + [{"axis": "seeds", "size": 256, "result": {"failure": "no memory"}}]
+    lines = report.scale(records).splitlines()
+    assert len(lines) == 2 + 4 + 1 and "time^2.00" in lines[-1] and "^0.00" in lines[-1]
+    assert report.exponents(records)["seeds"]["peak_mib"] == pytest.approx(0.0)

@@ -80,6 +80,17 @@ def test_layers_compute_in_bfloat16(network, shape):
     np.testing.assert_allclose(y, exact, atol=0.05)
 
 
+def test_a_function_is_traced_once_for_each_way():
+    """A jit within it, whose cache knows nothing of the algorithm, included."""
+    x, w = jnp.ones((4, 3)), jnp.ones((3, 2))
+    inner = jax.jit(hidden_matmul)
+    for compute in (Compute(), BF16, REMAT, Compute("bf16", True), Compute()):
+        with computing(compute):
+            kind = "bfloat16" if compute.precision == "bf16" else "float32"
+            assert dots(inner, x, w) == [{kind}]
+    assert dots(inner, x, w) == [{"float32"}]
+
+
 @pytest.mark.parametrize("name", ["ppo", "sac", "dqn", "rainbow", "muzero", "grpo"])
 def test_an_algorithm_has_both_precisions_and_its_state_is_float32(name):
     env, config = registry.tiny(name)
