@@ -267,9 +267,9 @@ def mark(name: str, one_in: int) -> str:
     It is `slow`, which CI runs, if a change can affect `name` or it is its turn, which comes every
     `one_in` days; `rest`, which only `make test-all` runs, otherwise.
 
-    name: an algorithm, a claim, a function of `ROOMS`, or anything else.
+    name: a claim, a function of `ROOMS`, or anything else.
     """
     today = plan()
-    known = today.algorithms | today.claims | today.functions
+    known = today.claims | today.functions
     is_affected = today.everything or name.replace("-", "_") in known
     return "slow" if is_affected or in_turn(name, one_in, today.day) else "rest"

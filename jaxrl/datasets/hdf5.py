@@ -111,7 +111,7 @@ def _check_size(listing: dict[str, Any], file_size: int) -> None:
         if size > RATIO * stored:
             raise UserError(
                 f"its array {array.name!r} is declared to have {size} bytes, more than {stored} "
-                "stored bytes can hold."
+                f"stored bytes can hold (it has the shape {list(array.shape)})."
             )
     declared, limit = sum(size for size, _ in arrays), RATIO * file_size
     if declared > limit:
