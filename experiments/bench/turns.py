@@ -4,7 +4,6 @@ measured."""
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +13,7 @@ from typing import Any
 import processes
 import report
 
+from jaxrl.runtime import files
 from jaxrl.runtime.git import commit
 
 WORKERS = Path(__file__).resolve().parent / "workers"
@@ -56,6 +56,4 @@ def save(path: Path | None, benchmark: str, found: dict[str, Any]) -> None:
     date = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     found = {"benchmark": benchmark, "date": date, "commit": commit(processes.REPOSITORY), **found}
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(path.name + ".part")
-    beside.write_text(json.dumps(found, indent=1) + "\n")
-    os.replace(beside, path)
+    files.write_text(path, json.dumps(found, indent=1) + "\n")

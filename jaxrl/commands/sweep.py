@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from jaxrl.commands import command_line
+from jaxrl.core.errors import UserError
 from jaxrl.runtime import configuration, processes
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ def main(argv: Sequence[str]) -> int:
     launch, rest = _take_options(rest, sweeps.Launch())
     config = command_line.experiment(rest, HELP)
     processes.refuse_several("A sweep", config)
+    if config.plan:
+        raise UserError("--plan is for one run; leave out --vary and give it to jaxrl train.")
     sweeps.sweep(config, sweeps.parse(config, vary), search, launch=launch)
     return 0
 

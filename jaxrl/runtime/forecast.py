@@ -23,10 +23,10 @@ from jaxrl.runtime.configuration import Experiment
 from jaxrl.runtime.driver import Program, Progress
 from jaxrl.runtime.host_program import HostProgram
 from jaxrl.runtime.members import seed_members
-from jaxrl.runtime.placement import format_bytes, with_shards
+from jaxrl.runtime.placement import format_bytes, in_units, with_shards
 
 LONG_ENOUGH = 1.0  # seconds of training that are measured, at least
-UNITS = ("", "k", "M", "G", "T", "P")
+UNITS = ["FLOPs", "kFLOPs", "MFLOPs", "GFLOPs", "TFLOPs", "PFLOPs"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,14 +133,15 @@ def lines(config: Experiment) -> list[str]:
     keys = members.keys(config.generator)
     shapes = made.shapes(keys)
     groups = _bytes_by_group(shapes.run.state)
-    found = [f"Bytes of the state, all {len(members)} seeds together:"]
+    together = f", all {len(members)} seeds together" if len(members) > 1 else ""
+    found = [f"Bytes of the state{together}:"]
     found += [f"  {name:22} {format_bytes(size):>9}" for name, size in groups.items()]
     work = count(jax.make_jaxpr(own._advance)(shapes.run).jaxpr)
     steps = algorithm.env_steps * len(members)
     least = "" if work.is_bounded else "at least "
-    text = ", ".join(f"{_number(n)} in {kind}" for kind, n in sorted(work.flops.items()))
+    text = ", ".join(f"{in_units(n, UNITS)} in {kind}" for kind, n in sorted(work.flops.items()))
     found.append(
-        f"An update is {steps:,} environment steps, and {least}{_number(work.total)}FLOPs in "
+        f"An update is {steps:,} environment steps, and {least}{in_units(work.total, UNITS)} in "
         f"products of matrices ({text or 'none'})."
     )
     updates = plan(config, algorithm).total
@@ -202,14 +203,6 @@ def _bytes_by_group(state: Any) -> dict[str, int]:
             group = "other"
         sizes[group] = sizes.get(group, 0) + size
     return sizes
-
-
-def _number(value: float) -> str:
-    """Return a number in the unit in which it has at most three digits, with a space after it."""
-    unit = 0
-    while value >= 1000 and unit < len(UNITS) - 1:
-        value, unit = value / 1000, unit + 1
-    return f"{value:.3g} {UNITS[unit]}"
 
 
 def _time(seconds: float) -> str:

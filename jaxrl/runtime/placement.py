@@ -214,9 +214,14 @@ def _text(layout: Mapping[str, int]) -> str:
     return ", ".join(f"{name}={count}" for name, count in layout.items())
 
 
-def format_bytes(count: int) -> str:
-    """Return a number of bytes in the unit in which it has at most four digits."""
-    number, units = float(count), ["bytes", "kB", "MB", "GB", "TB"]
+def format_bytes(count: float) -> str:
+    """Return a number of bytes in the unit in which it has at most three digits."""
+    return in_units(count, ["bytes", "kB", "MB", "GB", "TB"])
+
+
+def in_units(number: float, units: list[str]) -> str:
+    """Return a number in the one of `units`, each 1,000 times the last, in which it has at most
+    three digits."""
     while number >= 1000 and len(units) > 1:
         number, units = number / 1000, units[1:]
     return f"{number:.3g} {units[0]}"

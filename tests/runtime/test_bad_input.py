@@ -91,6 +91,7 @@ ALGORITHMS = {
 }
 SWEEP = {
     "": "Say what to vary, such as --vary agent.learning-rate=1e-4,1e-3",
+    "--vary agent.clip=0.1,0.2 --plan": "--plan is for one run",
     "--vary agent.clip": "needs values",
     "--vary agent.klip=1,2": "did you mean 'agent.clip'?",
     "--vary agent.hidden=uniform(1,2)": "agent.torso.hidden is part of the program, so it",
