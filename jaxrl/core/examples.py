@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import jax
+import numpy as np
 
-from jaxrl.core import trees
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Environment, TimeStep
 
@@ -15,10 +15,12 @@ def example_timestep(env: Environment, agents: bool = False) -> TimeStep:
     agents: whether the algorithm learns from several agents. If not, raises `UserError` for an
         environment that rewards several.
     """
-    shapes = jax.eval_shape(lambda key: env.reset(key, env.params)[1], jax.random.key(0))
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    shapes = jax.eval_shape(lambda key: env.reset(key, env.params)[1], key)
     if shapes.reward.shape and not agents:
         raise UserError(
             f"'{env.name}' rewards {shapes.reward.shape[0]} agents separately; this algorithm "
             "learns from a single reward."
         )
-    return trees.zeros(jax.tree.map(lambda s: jax.ShapeDtypeStruct((1, *s.shape), s.dtype), shapes))
+    # NumPy's, since each zero of JAX is a program to be compiled.
+    return jax.tree.map(lambda s: np.zeros((1, *s.shape), s.dtype), shapes)

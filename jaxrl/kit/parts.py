@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import jax
+import jax.numpy as jnp
 import optax
 
 from jaxrl.core import metrics as m
@@ -48,7 +49,8 @@ class Part:
     def init(self, key: Key) -> Tree:
         """Draw initial parameters."""
         keys = jax.random.split(key, self.members) if self.members else key
-        return vmap_members(lambda key: self.network.init(key, *self.inputs), self.members)(keys)
+        inputs = jax.tree.map(jnp.asarray, self.inputs)
+        return vmap_members(lambda key: self.network.init(key, *inputs), self.members)(keys)
 
     def apply(self, params: Tree, *args: Any, **options: Any) -> Any:
         """Apply the network, or every member of the ensemble."""

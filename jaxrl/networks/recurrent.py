@@ -2,11 +2,46 @@
 
 from __future__ import annotations
 
+import functools
+import operator
+
 import flax.linen as nn
 import jax.numpy as jnp
+from jax import lax
 
 from jaxrl.core import trees
 from jaxrl.core.types import Array
+from jaxrl.networks.compute import product
+
+
+def _dot_general(x, w, dimension_numbers, precision=None, preferred_element_type=None):
+    """Multiply with the signature that flax expects, in bfloat16 if networks compute so."""
+    return product(lambda x, w: lax.dot_general(x, w, dimension_numbers), x, w)
+
+
+class Cell(nn.Module):
+    """A step of a gated recurrent unit, with the parameters of `flax.linen.GRUCell`.
+
+    Its products alone are in bfloat16 if networks compute so: a memory that was rounded at each
+    step would forget whatever changes slowly.
+    """
+
+    width: int
+
+    @nn.compact
+    def __call__(self, memory: Array, x: Array) -> Array:
+        """Return the new memory [B, width], from the old one and x [B, D]."""
+
+        def gate(name: str, bias: bool = False) -> tuple[Array, Array]:
+            make = functools.partial(nn.Dense, self.width, dot_general=_dot_general)
+            orthogonal = nn.initializers.orthogonal()
+            from_memory = make(use_bias=bias, kernel_init=orthogonal, name=f"h{name}")
+            return make(name=f"i{name}")(x), from_memory(memory)
+
+        reset = nn.sigmoid(operator.add(*gate("r")))
+        update = nn.sigmoid(operator.add(*gate("z")))
+        new, old = gate("n", bias=True)
+        return (1 - update) * jnp.tanh(new + reset * old) + update * memory
 
 
 class GRU(nn.Module):
@@ -15,12 +50,12 @@ class GRU(nn.Module):
     width: int
 
     def setup(self):
-        self.cell = nn.GRUCell(self.width)
+        self.cell = Cell(self.width)
 
     def __call__(self, x: Array, memory: Array) -> tuple[Array, Array]:
         """Take one step: x [B, D], memory [B, width] -> features [B, width], memory."""
-        memory, features = self.cell(memory, x)
-        return features, memory
+        memory = self.cell(memory, x)
+        return memory, memory
 
     def unroll(self, x: Array, first: Array, memory: Array) -> tuple[Array, Array]:
         """Unroll over a window: x [T, B, D], first [T, B], memory [B, width] before its first step.
@@ -31,12 +66,12 @@ class GRU(nn.Module):
         def step(cell, memory, inputs):
             x, first = inputs
             memory = trees.where(first, jnp.zeros_like(memory), memory)
-            memory, features = cell(memory, x)
-            return memory, (features, memory)
+            memory = cell(memory, x)
+            return memory, memory
 
         scan = nn.scan(step, variable_broadcast="params", split_rngs={"params": False})
-        _, (features, memories) = scan(self.cell, memory, (x, first))
-        return features, memories
+        _, memories = scan(self.cell, memory, (x, first))
+        return memories, memories
 
     def initial(self, n: int) -> Array:
         """Return the memory [n, width] before an episode's first step."""

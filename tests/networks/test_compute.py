@@ -3,6 +3,7 @@
 import functools
 
 import distrax
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,6 +15,7 @@ from jaxrl.core import random
 from jaxrl.core.train import advance, start
 from jaxrl.networks.compute import Compute, computing, find_unused, with_compute
 from jaxrl.networks.dense import hidden_matmul
+from jaxrl.networks.recurrent import GRU
 from jaxrl.networks.torsos import MLP, Convolution, PixelEncoder
 from jaxrl.networks.transformer import Transformer
 from jaxrl.runtime import building
@@ -22,6 +24,17 @@ from tests.contracts.devices import assert_equal, numbers
 from tests.runtime import tiny
 
 BF16, REMAT = Compute("bf16"), Compute(remat=True)
+
+
+class Memory(nn.Module):
+    """A recurrent memory over a window [T, B, D] from its beginning."""
+
+    width: int
+
+    @nn.compact
+    def __call__(self, x):
+        core = GRU(self.width)
+        return core.unroll(x, jnp.zeros(x.shape[:2], bool), core.initial(x.shape[1]))[0]
 
 
 def dots(function, *args):
@@ -67,6 +80,7 @@ def test_a_product_and_its_derivatives_are_in_bfloat16(shape):
         (Convolution((4,), form="direct"), (4, 8, 8, 3)),
         (Convolution((4,), form="slices"), (4, 8, 8, 3)),
         (PixelEncoder(((4, 4, 2),)), (4, 12, 12, 1)),
+        (Memory(5), (3, 4, 3)),
     ],
 )
 def test_layers_compute_in_bfloat16(network, shape):

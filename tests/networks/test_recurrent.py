@@ -1,3 +1,4 @@
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -51,3 +52,15 @@ def test_the_memory_before_a_window_counts_unless_it_opens_an_episode():
     unroll = lambda memory: gru.apply(params, x, first, memory, method="unroll")[0][0]
     same = (unroll(memory) == unroll(memory + 1)).all(-1)
     np.testing.assert_array_equal(same, [False, True, False, False])
+
+
+def test_a_step_is_that_of_the_cell_of_flax_with_the_same_weights():
+    gru, params, x, _, memory = setup()
+    reference = nn.GRUCell(H)
+    assert jax.tree.map(jnp.shape, params["params"]["cell"]) == jax.tree.map(
+        jnp.shape, reference.init(random.key(3), memory, x[0])["params"]
+    )
+    expected, _ = reference.apply({"params": params["params"]["cell"]}, memory, x[0])
+    features, after = gru.apply(params, x[0], memory)
+    np.testing.assert_array_equal(after, expected)
+    np.testing.assert_array_equal(features, expected)

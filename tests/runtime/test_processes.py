@@ -23,9 +23,9 @@ from jaxrl.commands import suite as suite_script
 from jaxrl.commands import sweep as sweep_script
 from jaxrl.commands import train as train_script
 from jaxrl.core.errors import UserError
-from jaxrl.runtime import building, configuration, processes, watching
+from jaxrl.runtime import building, configuration, process_group, processes, watching
 from jaxrl.runtime.members import seed_members
-from jaxrl.runtime.processes import Group
+from jaxrl.runtime.process_group import Group
 from tests.runtime import tiny
 
 # ------------------------------------------------------------------------------- who they are
@@ -95,7 +95,7 @@ MPI_PORT = 61440 + 1531576320 // 4096 % 4096
     ],
 )  # fmt: skip
 def test_launchers_say_who_the_processes_are(variables, group):
-    assert processes.read_group(config(), variables) == group
+    assert process_group.read_group(config(), variables) == group
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_launchers_say_who_the_processes_are(variables, group):
     ],
 )
 def test_the_first_host_of_a_list(nodes, host):
-    assert processes.first_host(nodes) == host
+    assert process_group.first_host(nodes) == host
 
 
 @pytest.mark.parametrize(
@@ -125,15 +125,15 @@ def test_the_first_host_of_a_list(nodes, host):
     ],
 )
 def test_a_process_that_trains_alone(options, variables):
-    assert processes.read_group(config(**options), variables) is None
+    assert process_group.read_group(config(**options), variables) is None
 
 
 def test_options_prevail_over_variables():
     by_hand = {"coordinator": "a:1", "processes": 3, "process": 2}
-    assert processes.read_group(config(**by_hand), {}) == Group("a:1", 3, 2)
-    found = processes.read_group(config(coordinator="a:1"), slurm())
+    assert process_group.read_group(config(**by_hand), {}) == Group("a:1", 3, 2)
+    found = process_group.read_group(config(coordinator="a:1"), slurm())
     assert found == Group("a:1", 4, 1, 1, "SLURM")
-    assert processes.read_group(config(coordinator="auto"), slurm()) == Group("auto")
+    assert process_group.read_group(config(coordinator="auto"), slurm()) == Group("auto")
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_options_prevail_over_variables():
 )
 def test_options_that_fit_no_run_are_refused(options, variables, said):
     with pytest.raises(UserError, match=said):
-        processes.read_group(config(**options), variables)
+        process_group.read_group(config(**options), variables)
 
 
 def test_a_refusal_is_a_sentence_and_exit_code_2(capsys):
@@ -375,7 +375,7 @@ def free_job():
     """Return the number of a job whose port is free."""
     for job in jobs:
         try:
-            with socket.create_server(("", processes.FIRST_PORT + job % processes.PORTS)):
+            with socket.create_server(("", process_group.FIRST_PORT + job % process_group.PORTS)):
                 return job
         except OSError:
             continue

@@ -9,7 +9,7 @@ import measuring
 
 
 def load() -> None:
-    pass
+    import jaxrl.kit  # noqa: F401  with what every algorithm imports
 
 
 def work(arguments: argparse.Namespace) -> measuring.Work:
