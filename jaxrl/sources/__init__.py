@@ -4,6 +4,7 @@ from jaxrl.sources.dataset import dataset, mixed
 from jaxrl.sources.demonstrations import played_by
 from jaxrl.sources.episodes import episodes
 from jaxrl.sources.kept_groups import kept_groups
+from jaxrl.sources.pairs import judged_pairs, pair_dataset
 from jaxrl.sources.recent import recent
 from jaxrl.sources.recordings import recordings
 from jaxrl.sources.rehearsal import rehearsal
@@ -14,8 +15,10 @@ from jaxrl.sources.samplers import proportional
 __all__ = [
     "dataset",
     "episodes",
+    "judged_pairs",
     "kept_groups",
     "mixed",
+    "pair_dataset",
     "played_by",
     "proportional",
     "recent",
