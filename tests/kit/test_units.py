@@ -17,7 +17,7 @@ from tests.kit.test_learner import STATIC, Config, Table, act
 T, B = 3, 8
 PAIRS, ANSWERS = Unit(sequences=True, columns=2), Unit(sequences=True)
 NUMBER = np.arange(T * B, dtype=np.float32).reshape(T, B) ** 1.5
-LENGTH = np.array([3, 1, 2, 3, 0, 0, 1, 2])  # the third pair has no step that counts
+LENGTH = np.array([3, 1, 2, 0, 0, 0, 1, 2])  # the third pair has no step that counts
 MASK = np.arange(T)[:, None] < LENGTH
 
 

@@ -73,7 +73,7 @@ def robust_dpo(
     Returns: [...].
     Gradients: none flow into the reference's log-probabilities.
     Source: Chowdhury et al., 2024, "Provably robust DPO: aligning language models with noisy
-      feedback", eq. 12.
+      feedback".
     Example: `losses.robust_dpo(chosen_log_prob, rejected_log_prob, chosen_reference_log_prob,
       rejected_reference_log_prob, beta=0.1, flip=0.1).mean()`
     """

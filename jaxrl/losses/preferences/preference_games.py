@@ -28,7 +28,7 @@ def general_preference(embedding: Array, other_embedding: Array) -> Array:
     Returns: [...], that the first is preferred to the other.
     Gradients: none are stopped.
     Source: Zhang et al., 2024, "General preference modeling with preference representations for
-      aligning language models", eq. 3 and 4 (without its scale beta, which embeddings absorb).
+      aligning language models" (without its scale beta, which embeddings absorb).
     Example: `losses.general_preference(embedding, other_embedding)`
     """
     split = lambda x: jnp.moveaxis(x.reshape(*x.shape[:-1], -1, 2), -1, 0)

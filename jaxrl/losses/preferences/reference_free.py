@@ -30,7 +30,7 @@ def cpo(
     Returns: [...].
     Gradients: none are stopped.
     Source: Xu et al., 2024, "Contrastive preference optimization: pushing the boundaries of LLM
-      performance in machine translation", eq. 3 and 5.
+      performance in machine translation", eq. 3.
     Example: `losses.cpo(chosen_log_prob, rejected_log_prob, beta=0.1).mean()`
     """
     chosen, rejected = beta * chosen_log_prob, beta * rejected_log_prob
