@@ -96,7 +96,8 @@ class TimeStep:
     """The reward that is measured where `reward` is a proxy for it."""
     privileged: Tree = None
     """Inputs by name that a critic or a teacher may see and the policy may not. Reserved names:
-    `state` (of the whole environment, where several agents each see a part), `expert_action`."""
+    `state` (of the whole environment, where several agents each see a part), `expert_action`,
+    `judged` (what a judge compares of an episode, see `Environment.judge`)."""
     tokens: Tree = None
     """Token ids and masks of language tasks."""
     metrics: dict[str, Array] | None = None
@@ -260,6 +261,19 @@ class Goals:
     """The reward and end of a step under any goal."""
 
 
+class Judge(Protocol):
+    def __call__(self, judged: Tree, other: Tree, /) -> Array:
+        """Compare two episodes that began alike.
+
+        judged, other: what each said of itself at its end, in `TimeStep.privileged["judged"]`, with
+            the same leading axes [...].
+
+        Returns the probability that the first is preferred to the other, float32 [...]. It is 1
+        less that of the other order, but no reward need express it: preferences may form a cycle.
+        """
+        ...
+
+
 class Reset(Protocol):
     def __call__(self, key: Key, params: Tree, /) -> tuple[Tree, TimeStep]:
         """Start an episode.
@@ -332,6 +346,8 @@ class Environment:
     state_of: Callable[[TimeStep], Tree] | None = None
     """A state that a time step stands for: from it, the same actions lead to the same observations,
     rewards and terminations. Clocks begin anew. None where time steps do not tell the state."""
+    judge: Judge | None = None
+    """The preference between two episodes that began alike; None where there is none."""
     host: Any = None
     """Maker of copies on the host (`adapters.copies.Host`); None where `reset` and `step` are
     compiled."""
@@ -526,6 +542,9 @@ class Source:
     """Default values of the source's hyperparameters."""
     partition: Tree = REPLICATED
     """PartitionSpecs that split the state over devices, as a prefix of the state's tree."""
+    plays_in_init: bool = False
+    """Whether `init` plays episodes that are learned from, such as a dataset that is drawn once; a
+    warm start repeats it with the policy that was taken over."""
     host_play: Any = None
     """Kind of the windows that the host plays for it (`sources.handed.Play`); None where `collect`
     plays."""

@@ -52,7 +52,8 @@ def check_environment(env: Environment, steps: int = 64) -> None:
     - An episode ends by `max_steps` (if that is at most 2,000).
     - `render` gives uint8 `[H, W, 3]`, `step_seconds` a positive number, and `expert` an action of
       the action space; `goals` terminate no step that `step` did not; from
-      `state_of` a time step goes on as it did.
+      `state_of` a time step goes on as it did; `judge` gives probabilities that add up to 1 with
+      those of the other order.
     """
     if not isinstance(env, Environment):
         raise EnvironmentCheckError(
@@ -72,6 +73,7 @@ def check_environment(env: Environment, steps: int = 64) -> None:
     _check_expert(env, visited)
     _check_goals(env, visited)
     _check_state_of(env, visited)
+    _check_judge(env, visited)
 
 
 _RandomSteps = Callable[[Key, Tree, TimeStep, Tree, int], tuple[Tree, tuple[Tree, TimeStep]]]
@@ -373,6 +375,23 @@ def _check_state_of(env: Environment, visited: list[_Visit]) -> None:
                 f"a step from state_of leads to another {name} than the step from the state that "
                 "the time step was made from",
             )
+
+
+def _check_judge(env: Environment, visited: list[_Visit]) -> None:
+    """Check that `judge` compares what time steps say of themselves, in both orders alike."""
+    if env.judge is None:
+        return
+    steps = _stack([visit.result[1] for visit in visited])
+    judged = (steps.privileged or {}).get("judged")
+    if judged is None:
+        fail(env, "judge has nothing to compare; time steps need privileged['judged']")
+    other = jax.tree.map(lambda x: np.roll(x, 1, 0), judged)
+    judge = jax.jit(env.judge)
+    won, lost = np.asarray(judge(judged, other)), np.asarray(judge(other, judged))
+    if won.shape != steps.reward.shape[:1] or not ((won >= 0) & (won <= 1)).all():
+        fail(env, "judge must return one probability in [0, 1] for each pair")
+    if not np.allclose(won + lost, 1, atol=1e-5):
+        fail(env, "judge prefers one of two and the other with probabilities that do not add to 1")
 
 
 # ---------------------------------------------------------------------------------- helpers

@@ -66,6 +66,7 @@ BUILT_IN = {
     "t_maze": "jaxrl.envs.grids.t_maze:t_maze",
     # language
     "addition": "jaxrl.envs.language.arithmetic:addition",
+    "judged_words": "jaxrl.envs.language.judged_words:judged_words",
     "splitting": "jaxrl.envs.language.arithmetic:splitting",
     # pixels
     "catch": "jaxrl.envs.pixels.catch:catch",

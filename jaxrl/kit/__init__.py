@@ -4,7 +4,7 @@ from jaxrl.core.hyper import hyper, static
 from jaxrl.core.settings import group
 from jaxrl.kit.builder import AlgorithmBuilder
 from jaxrl.kit.direct import Direct, DirectBuilder
-from jaxrl.kit.minibatches import SEQUENCE, STEP, Minibatch
+from jaxrl.kit.minibatches import SEQUENCE, STEP, Minibatch, Unit
 from jaxrl.kit.net import Net
 from jaxrl.kit.parts import Loss, LossOutput, Part, loss
 from jaxrl.kit.recipe import Act, Recipe, Update, in_order
@@ -22,6 +22,7 @@ __all__ = [
     "Net",
     "Part",
     "Recipe",
+    "Unit",
     "Update",
     "group",
     "hyper",

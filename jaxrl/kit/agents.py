@@ -113,6 +113,7 @@ def seen_by(env: Environment, name: str) -> Environment:
         goals=None,
         rules=None,
         state_of=None,
+        judge=None,
     )
 
 

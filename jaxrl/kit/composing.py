@@ -120,8 +120,13 @@ def plus(loss: Loss, other: Loss, weight: Callable[[Net], Array] | float = 1.0) 
         metrics are logged under their own names. `aux`, `priority` and `drift` are the first's.
 
     Raises `UserError` where the auxiliary loss has `aux`, a priority or a drift, which would be
-    lost, and where only one of the two is a sum with its own count.
+    lost, where only one of the two is a sum with its own count, and for losses of different units.
     """
+    if loss.unit != other.unit:
+        raise UserError(
+            f"'{loss.name}' is a loss of {loss.unit} and '{other.name}' one of {other.unit}; only "
+            "losses of the same units can be added."
+        )
 
     def function(net: Net, x: Any) -> LossOutput:
         first, second = as_output(loss(net, x)), as_output(other(net, x))
@@ -147,7 +152,8 @@ def plus(loss: Loss, other: Loss, weight: Callable[[Net], Array] | float = 1.0) 
         state = {**(first.state or {}), **(second.state or {})} or None
         return LossOutput(value, metrics, first.aux, state, terms, first.priority, first.drift)
 
-    return Loss(function, tuple(dict.fromkeys((*loss.parts, *other.parts))), loss.name)
+    parts = tuple(dict.fromkeys((*loss.parts, *other.parts)))
+    return Loss(function, parts, loss.name, loss.unit)
 
 
 def _scale(value: Array | m.Mean, scale: Array | float) -> Array | m.Mean:

@@ -56,6 +56,32 @@ class Unit:
     sequences: bool = False
     columns: int = 1
 
+    def __str__(self) -> str:
+        what = "sequences" if self.sequences else "steps"
+        return what if self.columns == 1 else f"groups of {self.columns} {what}"
+
+    def keeps(self, other: Unit) -> bool:
+        """Return whether minibatches of these units keep units of another kind whole too."""
+        return (self.sequences or not other.sequences) and self.columns % other.columns == 0
+
+    def values(self, elements: Array) -> Array:
+        """Reduce elements [..., B] of the same unit to one: whether any of them is true.
+
+        Returns bool [..., B / columns]; of sequences [T, B] bool [B / columns].
+        """
+        elements = elements.any(0) if self.sequences else elements
+        return elements.reshape(*elements.shape[:-1], -1, self.columns).any(-1)
+
+    def spread(self, values: Array) -> Array:
+        """Repeat a value of each unit for its columns: [..., B], of sequences [1, B], so that rows
+        of elements and their units' values can be cut alike."""
+        wide = jnp.repeat(values, self.columns, -1)
+        return wide[None] if self.sequences else wide
+
+    def gather(self, spread: Array) -> Array:
+        """Undo `spread`."""
+        return (spread[0] if self.sequences else spread)[..., :: self.columns]
+
 
 STEP, SEQUENCE = Unit(), Unit(sequences=True)
 

@@ -116,6 +116,7 @@ class Net:
     normalize: Callable[[Any], Any] = lambda x: x
     _rows: tuple[int, int] = (0, 0)  # the axis of a minibatch that is cut into chunks; their size
     _in_minibatch: bool = False
+    _kept: Unit | None = None  # what is whole in the minibatch; None where nothing was cut
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         parts = self._blueprint.parts
@@ -179,15 +180,17 @@ class Net:
 
         data: what the loss sees; a `Batch` or `Minibatch` stands for its transitions or elements
             with their mask and weight.
-        mask, weight: of each value of the loss.
+        mask: of each element. weight: of each value of the loss.
         every: take the step in every so many updates. Other updates skip the computation: no
             metrics, and `aux` is zero.
 
-        Raises `UserError` for a loss that is not the recipe's, and for values of a wrong shape.
+        Raises `UserError` for a loss that is not the recipe's, for values of a wrong shape, and for
+        a loss of units that the minibatches of `epochs` tear apart.
         """
         if self._blueprint.losses.get(loss.name) is not loss:
             raise unknown("loss", loss.name, self._blueprint.losses)
         minibatch = minibatch_of(data, mask, weight)
+        _check_unit(loss, self._kept, minibatch.mask)
         step = lambda: self._step(loss, minibatch)
         if every == 1:
             new, metrics, drift, priority, aux = step()
@@ -211,20 +214,29 @@ class Net:
         self, loss: Loss, minibatch: Minibatch
     ) -> tuple[dict[str, Trained], dict[str, Array], Array | None, Tree, Tree]:
         """Return the loss's parts after one step, metrics, drift, priority and aux."""
-        mask, weight = _normalize(minibatch.mask, minibatch.weight)
+        unit, by_unit, mask = loss.unit, loss.unit != STEP, minibatch.mask
+        counts = unit.values(mask) if by_unit and mask is not None else mask
+        shares = _normalize(counts, minibatch.weight)
+        if by_unit:
+            shares = jax.tree.map(unit.spread, shares)
         axis, chunk = self._rows
 
         def objective(params, data):
-            x, mask, weight = data
+            x, elements, (mask, weight) = data
             net = self.with_params(**params).replace(_seed=lambda: self.key(loss.name))
+            if by_unit:
+                x = Minibatch(x, elements)
+                mask, weight = jax.tree.map(unit.gather, (mask, weight))
             output = as_output(loss(net, x))
+            if by_unit:
+                _check_metrics(loss, output)
             kept = None if chunk else (output.priority, output.aux, output.state)
             total, means, drift = _average(loss.name, output, mask, weight, chunk > 0)
             return total, (means, drift, kept)
 
         params = {n: self.parts[n].params for n in loss.parts}
         gradient, (means, drift, kept) = accumulated_gradient(
-            objective, params, (minibatch.x, mask, weight), axis, chunk
+            objective, params, (minibatch.x, mask if by_unit else None, shares), axis, chunk
         )
         priority, aux, state = kept or (None, None, None)
         descents = self._blueprint.descents
@@ -264,7 +276,8 @@ class Net:
 
         data: leaves [T, B, ...]; a `Batch` stands for its transitions, mask and weight.
         step: what is done with each minibatch, of steps [n, ...] or sequences [T, n, ...].
-        unit: what minibatches keep together: `STEP`, `SEQUENCE`, or groups of environments.
+        unit: what minibatches keep together: `STEP`, `SEQUENCE`, or groups of environments. Losses
+            of other units need them whole.
         max_drift: once `net.drift` exceeds it after a minibatch, no more steps are taken, that one
             included, where the settings have an `early_stop` that is on.
         """
@@ -282,10 +295,11 @@ class Net:
         index = minibatches.indices(
             self.key("order"), size, shards, settings.epochs, settings.minibatches, settings.shuffle
         )
-        begun = self.replace(_rows=(int(unit.sequences), chunk * unit.columns))
+        begun = self.replace(_rows=(int(unit.sequences), chunk * unit.columns), _kept=unit)
         limit = max_drift if getattr(settings, "early_stop", False) else None
         net, stopped = begun._steps(step, minibatch, index, limit)
-        return net.replace(_rows=self._rows).report(stopped_early=stopped.astype(jnp.float32))
+        net = net.replace(_rows=self._rows, _kept=self._kept)
+        return net.report(stopped_early=stopped.astype(jnp.float32))
 
     def minibatches(self, count: int, data: Tree, step: MinibatchStep) -> Net:
         """Take a step on each of `count` consecutive minibatches [n, ...] into which `data`
@@ -297,7 +311,8 @@ class Net:
             return x.reshape(count, -1, *x.shape[3:])
 
         cuts = jax.tree.map(cut, (batch.x, batch.mask, batch.weight))
-        return self._steps(step, lambda item: Minibatch(*item), cuts)[0]
+        begun = self.replace(_kept=STEP)
+        return begun._steps(step, lambda item: Minibatch(*item), cuts)[0].replace(_kept=self._kept)
 
     def _steps(
         self,
@@ -409,6 +424,32 @@ def _refuse_chunks(name: str, chunked: bool) -> None:
             f"The loss '{name}' has a sum with its own count, which chunks of a minibatch would "
             "average wrongly; set chunk_rows to 0."
         )
+
+
+def _check_unit(loss: Loss, kept: Unit | None, mask: Array | None) -> None:
+    """Raise `UserError` if the units of a loss are not whole, or do not fit the elements."""
+    if kept is not None and not kept.keeps(loss.unit):
+        raise UserError(
+            f"The loss '{loss.name}' is of {loss.unit}, and these minibatches are of {kept}, which "
+            f"tear them apart; call epochs(..., unit=Unit(sequences={loss.unit.sequences}, "
+            f"columns={loss.unit.columns}))."
+        )
+    size = 0 if mask is None else mask.shape[-1]
+    if size % loss.unit.columns:
+        raise UserError(
+            f"The loss '{loss.name}' is of {loss.unit}, into which {size} columns do not divide."
+        )
+
+
+def _check_metrics(loss: Loss, output: LossOutput) -> None:
+    """Raise `UserError` unless metrics of units are shaped as the values, since a mask of units
+    would be broadcast over others."""
+    for name, x in output.metrics.items():
+        if not isinstance(output.value, m.Mean) and x.shape != output.value.shape:
+            raise UserError(
+                f"The loss '{loss.name}' of {loss.unit} reports '{name}' {list(x.shape)}; it must "
+                f"have one value for each, {list(output.value.shape)}."
+            )
 
 
 def _check(name: str, values: Array, elements: Array | None) -> None:

@@ -13,6 +13,7 @@ import optax
 from jaxrl.core import metrics as m
 from jaxrl.core.types import Array, Key, Tree
 from jaxrl.kit.groups import Optimizer, Target
+from jaxrl.kit.minibatches import STEP, Unit
 
 
 def vmap_members(function: Callable[..., Any], members: int) -> Callable[..., Any]:
@@ -76,9 +77,10 @@ def collections_of(variables: Tree) -> dict[str, Tree]:
 class LossOutput:
     """Result of a loss function.
 
-    value: loss of each element, averaged by the mask and the weight given to `Net.descend`; or a
-        total with its own weight (`core.metrics.Mean`), for a sum with a count of its own.
-    metrics: values to log, by name, [...]: averaged over the mask.
+    value: loss of each element or unit (`Loss.unit`), averaged by the mask and the weight given to
+        `Net.descend`; or a total with its own weight (`core.metrics.Mean`), for a sum with a count
+        of its own.
+    metrics: values to log, by name, shaped as `value`: averaged over the mask.
     aux: anything that the rest of the update needs, in `net.aux[loss]` after the descent.
     state: part -> flax collections (such as `batch_stats`) to store with its new parameters. No
         gradient flows into them.
@@ -106,31 +108,41 @@ class LossFunction(Protocol):
 
         net: the `Net`; its parts are differentiated where the loss descends them.
         x: what `Net.descend` was given. Where its mask is False values must still be finite: the
-            gradient of 0 times infinity is NaN.
+            gradient of 0 times infinity is NaN. A loss of other units than steps is given a
+            `Minibatch`, with the mask of the elements beside them, and returns a value per unit.
         """
         ...
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Loss:
-    """A loss function, the parts that descend it, and its name in logs and keys."""
+    """A loss function, the parts that descend it, and its name in logs and keys.
+
+    unit: what one value of the loss is of: a step, a whole sequence, or a group of neighboring
+        sequences (or steps), such as a pair of answers. Values are [T, B] for steps of windows,
+        [B] for sequences, and [B / k] for groups of k. A unit counts if any of its steps does.
+    """
 
     function: LossFunction
     parts: tuple[str, ...]
     name: str
+    unit: Unit = STEP
 
     def __call__(self, net: Any, x: Any) -> Array | LossOutput:
         return self.function(net, x)
 
 
-def loss(*parts: str, name: str = "") -> Callable[[LossFunction], Loss]:
+def loss(*parts: str, name: str = "", unit: Unit = STEP) -> Callable[[LossFunction], Loss]:
     """Declare a function as a loss that `parts` descend: `@loss("critic")`.
 
     name: how it is logged and how its random keys are named; the function's own name by default.
+    unit: what one of its values is of: `@loss("policy", unit=Unit(sequences=True, columns=2))` is a
+        loss of pairs of answers. See `Loss`.
     """
 
     def declare(function: LossFunction) -> Loss:
-        return Loss(function, parts, name or function.__name__)  # type: ignore[attr-defined]
+        own_name = name or function.__name__  # type: ignore[attr-defined]
+        return Loss(function, parts, own_name, unit)
 
     return declare
 

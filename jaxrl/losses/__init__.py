@@ -48,8 +48,11 @@ from jaxrl.losses.policies.off_policy import *  # noqa: F403
 from jaxrl.losses.policies.policy_gradients import *  # noqa: F403
 from jaxrl.losses.policies.trust_regions import *  # noqa: F403
 from jaxrl.losses.policies.weighted_regression import *  # noqa: F403
+from jaxrl.losses.preferences.absolute_rewards import *  # noqa: F403
+from jaxrl.losses.preferences.direct_alignment import *  # noqa: F403
 from jaxrl.losses.preferences.pairs import *  # noqa: F403
 from jaxrl.losses.preferences.preference_games import *  # noqa: F403
+from jaxrl.losses.preferences.reference_free import *  # noqa: F403
 from jaxrl.losses.preferences.relative_rewards import *  # noqa: F403
 from jaxrl.losses.preferences.reward_models import *  # noqa: F403
 from jaxrl.losses.preferences.segments import *  # noqa: F403

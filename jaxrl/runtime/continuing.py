@@ -20,7 +20,7 @@ from jaxrl.core import metrics as m
 from jaxrl.core import settings, shared
 from jaxrl.core.divergence import forgive
 from jaxrl.core.errors import UserError, unknown
-from jaxrl.core.learn import take_over
+from jaxrl.core.learn import restart_source, take_over
 from jaxrl.core.types import Algorithm, Environment, Policy
 from jaxrl.runtime import checkpoints, configuration, driver, policy_files, processes, run_folder
 from jaxrl.runtime.building import build, on_one_device, program
@@ -251,9 +251,29 @@ def _warm_start(folder: Path, session: Session, keys: jax.Array, trust: Trust) -
     new = processes.localize(session.program.start(keys, session.members.own_hyper()))
     take = _transfer(session, hand_over, f"'{folder}'")
     state = take(progress.run.state, new.run.state)
+    state = _play_again(session, state, keys)
     return session.program.place(
         driver.Progress(dataclasses.replace(new.run, state=state), new.row)
     )
+
+
+def _play_again(session: Session, state: Any, keys: jax.Array) -> Any:
+    """Return `state` with all that its source played before learning played again, by the agent in
+    it: the warm-up of a replay buffer, pairs that are drawn once. Sources with parts that members
+    share, such as a dataset in a file, stay as they are."""
+    algorithm, source = session.algorithm, session.algorithm.source
+    if source is None or source.host_play or not (source.warmup or source.plays_in_init):
+        return state
+    if shared.has_shared(state):
+        return state
+
+    def play(state, key, hyper):
+        hyper = hyperparameters.override(algorithm.hyper, hyper)
+        return restart_source(algorithm, state, jax.random.fold_in(key, 0), hyper)
+
+    play = play if session.program.members is None else jax.vmap(play)
+    own = {name: jnp.asarray(x) for name, x in session.members.own_hyper().items()}
+    return processes.localize(jax.jit(play)(state, keys, own))
 
 
 def check_warm_start(config: Experiment, session: Session, keys: jax.Array) -> None:

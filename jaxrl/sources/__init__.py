@@ -1,9 +1,11 @@
 """Sources of batches: rollouts, episodes, replay buffers, datasets, and mixtures of them."""
 
+from jaxrl.sources.casting import cast
 from jaxrl.sources.dataset import dataset, mixed
 from jaxrl.sources.demonstrations import played_by
 from jaxrl.sources.episodes import episodes
 from jaxrl.sources.kept_groups import kept_groups
+from jaxrl.sources.pairs import judged_pairs, pair_dataset
 from jaxrl.sources.recent import recent
 from jaxrl.sources.recordings import recordings
 from jaxrl.sources.rehearsal import rehearsal
@@ -12,10 +14,13 @@ from jaxrl.sources.rollouts import rollouts
 from jaxrl.sources.samplers import proportional
 
 __all__ = [
+    "cast",
     "dataset",
     "episodes",
+    "judged_pairs",
     "kept_groups",
     "mixed",
+    "pair_dataset",
     "played_by",
     "proportional",
     "recent",

@@ -93,6 +93,13 @@ def _with_reset(**changes: Any) -> Environment:
     return dataclasses.replace(line, reset=reset)
 
 
+def _judged() -> Environment:
+    """Build `line` with something to judge."""
+    env = _with_step(privileged=lambda timestep, state, params: {"judged": state.position})
+    reset = _with_reset(privileged={"judged": jnp.float32(0)}).reset
+    return dataclasses.replace(env, reset=reset)
+
+
 def _step_state(change) -> Environment:
     def step(key, state, action, params):
         state, timestep = _step(key, state, action, params)
@@ -371,6 +378,18 @@ BROKEN = {
         _replace(state_of=lambda timestep: _state(timestep.observation["position"][0] + 0.1)),
         "a step from state_of leads to another observation than the step from the state",
     ),
+    "a judge of nothing": (
+        _replace(judge=lambda judged, other: judged > other),
+        "judge has nothing to compare; time steps need privileged['judged']",
+    ),
+    "a judge of one word": (
+        dataclasses.replace(_judged(), judge=lambda judged, other: jnp.float32(0.5)),
+        "judge must return one probability in [0, 1] for each pair",
+    ),
+    "a judge with a favorite place": (
+        dataclasses.replace(_judged(), judge=lambda judged, other: 0.4 + 0 * judged),
+        "judge prefers one of two and the other with probabilities that do not add to 1",
+    ),
     "no time in a step": (
         _replace(step_seconds=lambda state, params: 0.0),
         "step_seconds returns 0.0; it must return a positive number",
@@ -399,6 +418,11 @@ def test_an_environment_that_keeps_every_rule_passes():
 
 def test_a_wrapped_environment_passes():
     check_environment(time_limit(line, 5), STEPS)
+
+
+def test_a_judge_passes():
+    judge = lambda judged, other: jax.nn.sigmoid(judged - other)
+    check_environment(dataclasses.replace(_judged(), judge=judge), STEPS)
 
 
 def test_states_of_time_steps_pass():

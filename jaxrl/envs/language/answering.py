@@ -4,19 +4,23 @@ A step adds one token to the text. The observation is the text's last token, so 
 memory, such as the keys and values of a language model. While the prompt is read, its next token is
 the only legal action: such a step is no decision, its log-probability and entropy are 0, and an
 agent learns nothing from it, as it should. `TimeStep.tokens["decision"]` says which steps are
-decisions. The answer ends with the token END or at its maximum length; then a verifier rewards it.
+decisions. The answer ends with the token END or at its maximum length; then it is graded: by a
+verifier (right or wrong), by a score, and by what a judge compares it with other answers by.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrl.core import trees
 from jaxrl.core.spaces import Discrete
-from jaxrl.core.types import Array, Environment, Key, TimeStep, Tree, struct
+from jaxrl.core.types import Array, Environment, Judge, Key, TimeStep, Tree, struct
 from jaxrl.envs import timesteps
 
 
@@ -26,24 +30,68 @@ class State:
     position: Array  # int32: position of the last token that was observed
 
 
+@struct
+class Grade:
+    """Grade of an answer.
+
+    reward: float32 [], paid at the end of the answer.
+    success: float32 [], 1 for a right answer and 0 for a wrong one; None where answers are neither.
+    judged: what `Environment.judge` compares of an answer, any tree; None without a judge.
+    """
+
+    reward: Array
+    success: Array | None = None
+    judged: Tree = None
+
+
+class Grader(Protocol):
+    """A function that grades answers."""
+
+    def __call__(self, prompt: Array, answer: Array, ended: Array, params: Any, /) -> Grade:
+        """Return the grade of an answer.
+
+        prompt: int32 [P]. answer: int32 [A], filled up with END.
+        ended: bool [], whether the answer ended with END; if not, it was cut off.
+        params: the environment's parameters.
+        """
+        ...
+
+
+def verified(verify: Callable[[Array, Array], Array]) -> Grader:
+    """Return a grader that pays 1 for right answers; an answer that was cut off is never right.
+
+    verify(prompt, answer) -> bool [], whether an answer is right.
+    """
+
+    def grade(prompt, answer, ended, params):
+        right = (ended & verify(prompt, answer)).astype(jnp.float32)
+        return Grade(right, success=right)
+
+    return grade
+
+
 def answering(
     name: str,
     vocabulary: tuple[str, ...],
     prompt_length: int,
     answer_length: int,
+    *,
     prompt: Callable[[Key, Any], Array],
-    verify: Callable[[Array, Array], Array],
-    solve: Callable[[Array], Array],
+    grade: Grader,
     params: Tree,
+    solve: Callable[[Array], Array] | None = None,
+    judge: Judge | None = None,
 ) -> Environment:
     """Build an environment with prompts of `prompt_length` (P) and answers of up to `answer_length`
     (A) tokens.
 
     vocabulary: texts of the tokens 0 .. V - 1; the last one is END.
     prompt(key, params) -> int32 [P].
-    verify(prompt, answer) -> whether `answer`, int32 [A] filled up with END, is right. An answer
-        without END was cut off and is never right.
-    solve(prompt) -> int32 [A], a right answer, filled up with END.
+    grade: the grade of an answer: `verified(verify)` for right and wrong ones, or a function that
+        scores it. Its reward is paid at the end, `success` becomes a metric, and `judged` the
+        channel `TimeStep.privileged["judged"]`, zeros until the end.
+    solve(prompt) -> int32 [A], a good answer, filled up with END; None without an expert.
+    judge: the preference between two answers to one prompt, by what their grades say is `judged`.
     """
     end = len(vocabulary) - 1
 
@@ -56,11 +104,23 @@ def answering(
             "tokens": {"decision": decision},
         }
 
+    def graded(text: Array, ended: Array, done: Array, params: Tree) -> tuple[Array, dict]:
+        """Return the reward and the channels of a grade, zeros before the end."""
+        found = grade(text[:prompt_length], text[prompt_length:], ended, params)
+        found = jax.tree.map(lambda x: jnp.where(done, x, jnp.zeros_like(x)), found)
+        channels: dict[str, Any] = {}
+        if found.success is not None:
+            channels["metrics"] = {"success": found.success}
+        if found.judged is not None:
+            channels["privileged"] = {"judged": found.judged}
+        return found.reward, channels
+
     def reset(key: Key, params: Tree) -> tuple[State, TimeStep]:
         empty = jnp.full(answer_length, end, jnp.int32)
         state = State(jnp.concatenate([prompt(key, params), empty]), jnp.zeros((), jnp.int32))
-        metrics = {"success": jnp.zeros((), jnp.float32)}
-        return state, timesteps.first(state.text[0], metrics=metrics, **emit(state))
+        no = jnp.zeros((), bool)
+        _, shapes = jax.eval_shape(graded, state.text, no, no, params)
+        return state, timesteps.first(state.text[0], **trees.zeros(shapes), **emit(state))
 
     def step(key: Key, state: State, action: Array, params: Tree) -> tuple[State, TimeStep]:
         position = state.position + 1
@@ -69,14 +129,11 @@ def answering(
         text = jnp.where(jnp.arange(state.text.shape[0]) == position, token, state.text)
         ended = ~reading & (token == end)
         done = ended | (position == text.shape[0] - 1)
-        right = ended & verify(text[:prompt_length], text[prompt_length:])
+        reward, channels = graded(text, ended, done, params)
         state = State(text, position)
-        reward = right.astype(jnp.float32)
-        return state, timesteps.following(
-            token, reward, done, metrics={"success": reward}, **emit(state)
-        )
+        return state, timesteps.following(token, reward, done, **channels, **emit(state))
 
-    def expert(state: State, params: Tree) -> Array:
+    def expert(solve: Callable[[Array], Array], state: State, params: Tree) -> Array:
         text = jnp.concatenate([state.text[:prompt_length], solve(state.text[:prompt_length])])
         return text[jnp.minimum(state.position + 1, text.shape[0] - 1)]
 
@@ -89,7 +146,8 @@ def answering(
         action_space=Discrete(len(vocabulary)),
         max_steps=prompt_length - 1 + answer_length,
         render=lambda state, params: picture(vocabulary, prompt_length, state),
-        expert=expert,
+        expert=None if solve is None else functools.partial(expert, solve),
+        judge=judge,
     )
 
 

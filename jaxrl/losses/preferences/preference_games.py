@@ -10,10 +10,30 @@ from jaxrl.core.types import Array
 from jaxrl.losses.preferences.pairs import implicit_reward, ipo
 
 __all__ = [
+    "general_preference",
     "inpo",
     "online_ipo",
     "sppo",
 ]
+
+
+@check_arguments
+def general_preference(embedding: Array, other_embedding: Array) -> Array:
+    """Probability of a general preference model (GPM), which can express cycles of preferences.
+
+    sigmoid(sum_k a_k b'_k - b_k a'_k), (a_k, b_k) the k-th pair of an embedding's entries: with one
+    pair (r, 1) that is Bradley and Terry's sigmoid(r - r')
+
+    Args: embedding, other_embedding: [..., 2 K], of two sequences.
+    Returns: [...], that the first is preferred to the other.
+    Gradients: none are stopped.
+    Source: Zhang et al., 2024, "General preference modeling with preference representations for
+      aligning language models" (without its scale beta, which embeddings absorb).
+    Example: `losses.general_preference(embedding, other_embedding)`
+    """
+    split = lambda x: jnp.moveaxis(x.reshape(*x.shape[:-1], -1, 2), -1, 0)
+    (a, b), (other_a, other_b) = split(embedding), split(other_embedding)
+    return jax.nn.sigmoid((a * other_b - b * other_a).sum(-1))
 
 
 @check_arguments

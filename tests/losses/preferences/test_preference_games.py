@@ -21,6 +21,12 @@ def win_rates(rng, *names):
 
 CASES = [
     Case(
+        losses.general_preference,
+        lambda rng: {x: rng.normal(size=(5, 4)) for x in ("embedding", "other_embedding")},
+        gradient=("embedding", "other_embedding"),
+        extremes=lambda rng: [{"embedding": np.full((5, 4), 1e6)}],
+    ),
+    Case(
         losses.sppo,
         lambda rng: (
             log_probs(rng, "log_prob", "old_log_prob") | win_rates(rng, "win_rate") | {"eta": 2.0}
@@ -56,6 +62,19 @@ CASES = [
     ),
 ]
 test_contract = contract(CASES)
+
+
+def test_a_general_preference_is_bradley_terry_in_one_plane_and_a_cycle_in_another():
+    rating = np.array([0.3, -1.0, 2.0])
+    embedding = np.stack([rating, np.ones(3)], -1)
+    rows, columns = (np.broadcast_to(np.expand_dims(embedding, i), (3, 3, 2)) for i in (1, 0))
+    found = losses.general_preference(rows, columns)
+    np.testing.assert_allclose(found, 1 / (1 + np.exp(rating - rating[:, None])), rtol=1e-5)
+    # The corners of a triangle: each is preferred to the next, by the same odds.
+    angle = 2 * np.pi * np.arange(3) / 3
+    corner = 2 * np.stack([np.cos(angle), np.sin(angle)], -1)
+    wins = losses.general_preference(corner, np.roll(corner, -1, 0))
+    np.testing.assert_allclose(wins, 1 / (1 + np.exp(-4 * np.sin(2 * np.pi / 3))), rtol=1e-5)
 
 
 def test_inpo_is_ipo_without_old_policy():

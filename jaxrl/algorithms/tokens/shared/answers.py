@@ -30,7 +30,7 @@ run of token_supervised or of another.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import jax.numpy as jnp
@@ -233,8 +233,14 @@ def on_episodes(
         update=update,
         memory=network.initial,
         needs=needs,
-        scores={"success": "pass@1"},  # the fraction of sampled answers that are right
+        scores=token_scores(env),
     )
+
+
+def token_scores(env: Environment) -> Mapping[str, str]:
+    """Return what a token policy is judged by besides its return: how many of its answers are
+    right, where the environment says which are."""
+    return {"success": "pass@1"} if "success" in (example_timestep(env).metrics or {}) else {}
 
 
 def check(env: Environment, config: Any, name: str) -> None:

@@ -1,0 +1,19 @@
+"""Policies of the past and rivals, as the agent's own state acts by them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from jaxrl.core.types import Tree
+
+
+def played_as(part: str) -> Callable[[Tree], Tree]:
+    """Return a function from an agent's state to the state by which it acts as another `part`."""
+
+    def player(state: Any) -> Any:
+        own = dataclasses.replace(state.parts["actor_critic"], params=state.parts[part].params)
+        return dataclasses.replace(state, parts={**state.parts, "actor_critic": own})
+
+    return player
