@@ -67,7 +67,10 @@ BUILT_IN = {
     # language
     "addition": "jaxrl.envs.language.arithmetic:addition",
     "judged_words": "jaxrl.envs.language.judged_words:judged_words",
+    "lookup": "jaxrl.envs.language.lookup:lookup",
+    "second_try": "jaxrl.envs.language.second_try:second_try",
     "splitting": "jaxrl.envs.language.arithmetic:splitting",
+    "text_maze": "jaxrl.envs.language.text_maze:text_maze",
     # pixels
     "catch": "jaxrl.envs.pixels.catch:catch",
     "minatar_asterix": "jaxrl.envs.pixels.minatar_asterix:minatar_asterix",

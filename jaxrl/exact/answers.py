@@ -149,8 +149,13 @@ def _prompts(env: Environment, params: Tree, key: Key) -> Key:
 def _reading(env: Environment, params: Tree, key: Key) -> int:
     """Return the number of steps in which a prompt is read."""
     actions = jnp.zeros(env.max_steps, env.action_space.dtype)
-    decision = jax.jit(functools.partial(_play, env, params))(key, actions).timestep.tokens
-    return int(np.argmax(np.asarray(decision["decision"])))
+    tokens = jax.jit(functools.partial(_play, env, params))(key, actions).timestep.tokens
+    if np.any(np.asarray(tokens.get("turn", 0))):
+        raise UserError(
+            f"'{env.name}' has several turns; only answers of one turn can be enumerated "
+            "(`envs.language.answering`)."
+        )
+    return int(np.argmax(np.asarray(tokens["decision"])))
 
 
 def _texts(tokens: int, length: int, most: int, name: str) -> np.ndarray:

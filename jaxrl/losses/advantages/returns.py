@@ -16,7 +16,14 @@ from jaxrl.core.types import Array
 from jaxrl.losses.advantages.recurrences import reverse_recurrence
 from jaxrl.losses.values.bellman_errors import td_error
 
-__all__ = ["differential_gae", "discounted_returns", "gae", "lambda_returns", "n_step_returns"]
+__all__ = [
+    "differential_gae",
+    "discounted_returns",
+    "gae",
+    "lambda_returns",
+    "masked_gae",
+    "n_step_returns",
+]
 
 
 @check_arguments
@@ -52,6 +59,59 @@ def gae(
 
     inputs = (reward, value, next_value, terminated, discount, lambda_)
     return reverse_recurrence(step, 0, done, *inputs)
+
+
+@check_arguments
+def masked_gae(
+    reward: Array,
+    value: Array,
+    next_value: Array,
+    terminated: Array,
+    done: Array,
+    mask: Array,
+    discount: Array | float,
+    lambda_: Array | float,
+) -> Array:
+    """Generalized advantage estimates of decisions alone: what lies between them takes no time.
+
+    A[t] = delta[t] + discount * lambda_ * A[u], delta[t] = R[t] + discount * value[u] - value[t],
+    with u the next decision after decision t and R[t] the sum of the rewards from t to before u
+
+    It is `gae` of the decisions, put side by side. Values of other steps, such as those at which a
+    text is continued by a tool, are not read, and neither discount nor lambda decay over them.
+
+    Args:
+      reward, value, next_value, terminated, done: [T, ...], as in `gae`.
+      mask: [T, ...], true where a step is a decision.
+      discount, lambda_: gamma and lambda, scalars, [...] or [T, ...].
+    Returns: advantages [T, ...]; 0 where the mask is false.
+    Gradients: none are stopped.
+    Source: Schulman et al., 2016, "High-dimensional continuous control using generalized advantage
+      estimation", eq. 16; verl (Sheng et al., 2024, "HybridFlow") skips observation tokens so,
+      where they have no reward.
+    Example: `losses.masked_gae(reward, value, next_value, terminated, done, mask, 1.0, 0.95)`
+    """
+    check_equal_shapes(
+        "masked_gae",
+        reward=reward,
+        value=value,
+        next_value=next_value,
+        terminated=terminated,
+        done=done,
+        mask=mask,
+    )
+    # Where the step after this one is not skipped, or is none of this window's episode.
+    stop = done | jnp.concatenate([mask[1:], jnp.ones_like(mask[:1])])
+    bootstrap = jnp.where(stop & ~terminated, next_value, 0)
+    carry = lambda x: (1.0, x)
+    reward, after = (reverse_recurrence(carry, 0, stop, x) for x in (reward, bootstrap))
+
+    def step(reward, value, after, mask, discount, lambda_):
+        error = reward + discount * after - value
+        return jnp.where(mask, discount * lambda_, 1), jnp.where(mask, error, 0)
+
+    inputs = (reward, value, after, mask, discount, lambda_)
+    return jnp.where(mask, reverse_recurrence(step, 0, done, *inputs), 0)
 
 
 @check_arguments

@@ -1,5 +1,6 @@
 """Token environments against Python's own arithmetic."""
 
+import dataclasses
 import functools
 
 import jax
@@ -9,7 +10,6 @@ import pytest
 
 from jaxrl import envs
 from jaxrl.core.errors import UserError
-from jaxrl.envs.language.answering import State
 from jaxrl.envs.language.arithmetic import END, VOCABULARY
 
 
@@ -25,8 +25,9 @@ def writer(env):
     each step [N, T]."""
 
     def write(prompt, answer):
-        state = State(
-            jnp.concatenate([prompt, jnp.full(len(answer), END, jnp.int32)]), jnp.int32(0)
+        state, _ = env.reset(jax.random.key(0), env.params)
+        state = dataclasses.replace(
+            state, text=state.text.at[: len(prompt)].set(prompt), memory=prompt
         )
         actions = jnp.concatenate([jnp.full(len(prompt) - 1, 7, jnp.int32), answer])
 

@@ -31,6 +31,7 @@ from tests.losses.contract import Case, contract
 
 CASES = [
     case(losses.gae, *STEP, **SOME),
+    case(losses.masked_gae, *STEP, "mask", **SOME),
     case(losses.differential_gae, *STEP, lambda_=0.8, reward_rate=0.3),
     Case(
         losses.discounted_returns,
@@ -271,3 +272,59 @@ def test_differential_advantages_are_undiscounted_sums_of_the_excess_over_the_ra
     expected = brute_force_gae(**{**data, "reward": data["reward"] - 0.4}, discount=1, lambda_=0.7)
     ours = losses.differential_gae(**float32(data), reward_rate=0.4, lambda_=0.7)
     np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-4)
+
+
+def skip_like_verl(reward, value, mask, discount, lambda_):
+    """Advantages of an episode's decisions by a loop from the end, which stands still at others."""
+    result, next_value, later = np.zeros(len(reward)), 0.0, 0.0
+    for t in reversed(range(len(reward))):
+        if mask[t]:
+            later = reward[t] + discount * next_value - value[t] + discount * lambda_ * later
+            next_value, result[t] = value[t], later
+    return result
+
+
+@given(st.integers(0, 10**6), UNIT, UNIT)
+def test_masked_advantages_skip_observations_as_verl_does(seed, discount, lambda_):
+    """In whole episodes without rewards for what is read."""
+    rng = np.random.default_rng(seed)
+    mask, value = rng.random(12) < 0.6, rng.normal(size=12)
+    reward, end = rng.normal(size=12) * mask, np.arange(12) == 11
+    data = {"reward": reward, "value": value, "next_value": np.append(value[1:], np.nan)}
+    data |= {"terminated": end, "done": end, "mask": mask}
+    ours = losses.masked_gae(**float32(data), discount=discount, lambda_=lambda_)
+    expected = skip_like_verl(reward, value, mask, discount, lambda_)
+    np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-5)
+
+
+@given(st.integers(0, 10**6), UNIT, UNIT)
+def test_masked_advantages_are_those_of_decisions_side_by_side(seed, discount, lambda_):
+    """Rewards between decisions belong to the one before; episodes may end anywhere."""
+    data, rng = consistent(seed), np.random.default_rng(seed)
+    mask = rng.random(20) < 0.5
+    expected = np.zeros(20)
+    starts = np.flatnonzero(np.append(True, data["done"][:-1]))
+    for start, stop in zip(starts, [*starts[1:], 20], strict=True):
+        own = start + np.flatnonzero(mask[start:stop])
+        if not len(own):
+            continue
+        until = np.append(own[1:], stop)  # the decision that follows, or the end
+        last, few = stop - 1, len(own)
+        side = {
+            "reward": np.array(
+                [data["reward"][a:b].sum() for a, b in zip(own, until, strict=True)]
+            ),
+            "value": data["value"][own],
+            "next_value": np.append(data["value"][own[1:]], data["next_value"][last]),
+            "terminated": np.append(np.zeros(few - 1, bool), data["terminated"][last]),
+            "done": np.append(np.zeros(few - 1, bool), data["done"][last]),
+        }
+        expected[own] = brute_force_gae(**side, discount=discount, lambda_=lambda_)
+    ours = losses.masked_gae(**float32({**data, "mask": mask}), discount=discount, lambda_=lambda_)
+    np.testing.assert_allclose(ours, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_masked_advantages_of_all_steps_are_those_of_gae():
+    data = float32(window(3))
+    ours = losses.masked_gae(**data, mask=jnp.ones(20, bool), discount=0.9, lambda_=0.8)
+    np.testing.assert_allclose(ours, gae(**data, discount=0.9, lambda_=0.8), rtol=1e-5)

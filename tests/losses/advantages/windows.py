@@ -73,6 +73,8 @@ def case(function, *names, **more):
         for name in ("advantage", "luck", "log_prob", "hindsight_log_prob", "returns"):
             if name in names:
                 x[name] = rng.normal(size=(6, 2))
+        if "mask" in names:
+            x["mask"] = np.array([[1, 1, 0, 0, 1, 0], [0, 0, 1, 1, 0, 1]], bool).T
         if "next_q_values" in names:
             x["next_q_values"] = rng.normal(size=(6, 2, 3))
             x["next_action"] = x["next_q_values"].argmax(-1)
@@ -85,7 +87,7 @@ def case(function, *names, **more):
         ratios = [{k: np.exp(np.full((6, 2), e))} for k in ("ratio",) for e in (-60.0, 30.0)]
         return big + (over if "done" in names else []) + (ratios if "ratio" in names else [])
 
-    floats = [n for n in names if n not in ("terminated", "done")]
+    floats = [n for n in names if n not in ("terminated", "done", "mask")]
     stopped = more.pop("stopped", ())
     return Case(
         function,

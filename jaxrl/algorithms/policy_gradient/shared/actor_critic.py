@@ -53,14 +53,16 @@ def estimate_advantages(net: Net, batch: Batch, part: str = "actor_critic") -> S
 
 
 def sample_of(net: Net, batch: Batch, value: Array, next_value: Array) -> Sample:
-    """Estimate generalized advantages of a window.
+    """Estimate generalized advantages of a window, or of those of its steps that its mask marks.
 
     value, next_value: [T, B], of its steps and of their true successors.
     """
     x, h = batch.transitions, net.hyper
-    advantage = losses.gae(
-        x.reward, value, next_value, x.terminated, x.done, h.discount, h.gae_lambda
-    )
+    steps = (x.reward, value, next_value, x.terminated, x.done)
+    if batch.mask is None:
+        advantage = losses.gae(*steps, h.discount, h.gae_lambda)
+    else:
+        advantage = losses.masked_gae(*steps, batch.mask, h.discount, h.gae_lambda)
     memory = jax.tree.map(lambda m: m[None], batch.memory)
     log_prob, target = x.extras["log_prob"], advantage + value
     return Sample(x.timestep, x.action, log_prob, value, advantage, target, memory)
