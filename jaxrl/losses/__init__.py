@@ -61,6 +61,7 @@ from jaxrl.losses.representations.goals import *  # noqa: F403
 from jaxrl.losses.representations.operators import *  # noqa: F403
 from jaxrl.losses.representations.quasimetrics import *  # noqa: F403
 from jaxrl.losses.representations.self_supervised import *  # noqa: F403
+from jaxrl.losses.tokens.bounded_ratios import *  # noqa: F403
 from jaxrl.losses.tokens.fine_tuning import *  # noqa: F403
 from jaxrl.losses.tokens.masks import *  # noqa: F403
 from jaxrl.losses.tokens.policies import *  # noqa: F403

@@ -64,33 +64,43 @@ def masked_mean(x: Array, mask: Array | None = None, axis: Axis = None) -> Array
 
 @check_arguments
 def standardize(
-    x: Array, mask: Array | None = None, axis: Axis = None, epsilon: float = 1e-8
+    x: Array,
+    mask: Array | None = None,
+    axis: Axis = None,
+    epsilon: float = 1e-8,
+    deviation: str = "population",
 ) -> Array:
     """Scale to zero mean and unit variance over a mask, as is often done with advantages.
 
-    (x - mean) / (std + epsilon), with the population's standard deviation
+    (x - mean) / (std + epsilon)
 
     Args:
       x: [...].
       mask: broadcasts to [...], true where an element counts; None: everywhere.
       axis: the axes to take mean and deviation over; None: all.
+      epsilon: added to the deviation, above 0.
+      deviation: "population" (ddof=0) or "sample" (ddof=1, as in `torch.std`); anything else raises
+        ValueError.
     Returns: [...]; 0 where the mask is false and where all elements that count are equal.
     Gradients: none are stopped; 0 for equal elements.
     Source: Andrychowicz et al., 2021, "What matters for on-policy deep actor-critic methods?",
       section 3.5 (per-minibatch advantage normalization).
     Example: `losses.standardize(x, mask)`
     """
+    if deviation not in ("population", "sample"):
+        raise ValueError(f"deviation must be population or sample, not {deviation!r}")
     allowed = _full_mask(x, mask)
     counted = jnp.where(allowed, x, 0)
     number = jnp.maximum(allowed.sum(axis, keepdims=True), 1).astype(x.dtype)
     centered = jnp.where(allowed, x - counted.sum(axis, keepdims=True) / number, 0)
-    variance = jnp.square(centered).sum(axis, keepdims=True) / number
+    freedom = number if deviation == "population" else jnp.maximum(number - 1, 1)
+    variance = jnp.square(centered).sum(axis, keepdims=True) / freedom
     # The mean of equal elements can differ from them by rounding, which must not count as variance.
     least = jnp.where(allowed, x, jnp.inf).min(axis, keepdims=True, initial=jnp.inf)
     most = jnp.where(allowed, x, -jnp.inf).max(axis, keepdims=True, initial=-jnp.inf)
     varies = (most > least) & (variance > 0)
-    deviation = jnp.sqrt(jnp.where(varies, variance, 1))
-    return jnp.where(varies, centered / (deviation + epsilon), 0)
+    scale = jnp.sqrt(jnp.where(varies, variance, 1))
+    return jnp.where(varies, centered / (scale + epsilon), 0)
 
 
 @check_arguments

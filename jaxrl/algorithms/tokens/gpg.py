@@ -6,10 +6,6 @@ divergence penalty."""
 
 from __future__ import annotations
 
-import dataclasses
-
-import jax.numpy as jnp
-
 from jaxrl import losses
 from jaxrl.algorithms.tokens.shared.answers import (
     Sample,
@@ -20,11 +16,10 @@ from jaxrl.algorithms.tokens.shared.answers import (
     on_answers,
     token_output,
 )
+from jaxrl.algorithms.tokens.shared.informative import informative_source, wait_for_informative
 from jaxrl.algorithms.tokens.shared.settings import SMALL_GROUPS, Grouped, Penalty
-from jaxrl.core import trees
-from jaxrl.core.types import Environment, Source
+from jaxrl.core.types import Environment
 from jaxrl.kit import AlgorithmBuilder, LossOutput, Net, Recipe, group, hyper, loss
-from jaxrl.sources import kept_groups
 
 
 @group
@@ -50,26 +45,9 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
     answers = config.groups.answers
     judge = judge_by_groups(losses.gpg_advantage, answers)
-    plain = on_answers(env, config, judge, (gpg_loss,))
-
-    def update(net, batch):
-        returns = jnp.where(batch.mask, batch.transitions.reward, 0.0).sum(0)
-        share = losses.informative_groups(returns.reshape(-1, answers)).mean()
-        enough = share >= net.hyper.informative
-        new = plain.update(net, batch)
-        new = new.replace(parts=trees.where(enough, new.parts, net.parts))
-        return new.report(informative=share).feed(keep=~enough)
-
-    return dataclasses.replace(plain, update=update)
+    return wait_for_informative(on_answers(env, config, judge, (gpg_loss,)), answers)
 
 
-def source(env: Environment, config: Config) -> Source:
-    """Return a source that keeps groups with a signal while the update waits for more."""
-    groups = config.groups
-    fresh = groups.source(env)
-    return kept_groups(fresh, groups.answers, losses.informative_groups, groups.num_shards)
-
-
-gpg = AlgorithmBuilder("gpg", Config, recipe, source, check=check)
+gpg = AlgorithmBuilder("gpg", Config, recipe, informative_source, check=check)
 
 TINY = SMALL_GROUPS

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from jaxrl import losses
 from jaxrl.algorithms.tokens.shared.answers import (
+    Advantage,
     Sample,
     check,
     evaluate,
@@ -45,9 +46,11 @@ def grpo_loss(net: Net, x: Sample) -> LossOutput:
     return token_output(net, x, now, token_loss)
 
 
-def recipe(env: Environment, config: Config) -> Recipe:
-    judge = judge_by_groups(losses.group_relative, config.groups.answers)
-    return on_answers(env, config, judge, (grpo_loss,))
+def recipe(
+    env: Environment, config: Config, advantage: Advantage = losses.group_relative
+) -> Recipe:
+    """advantage: of an answer, by the returns of its group; Dr. GRPO's is another."""
+    return on_answers(env, config, judge_by_groups(advantage, config.groups.answers), (grpo_loss,))
 
 
 grpo = AlgorithmBuilder("grpo", Config, recipe, check=check)

@@ -20,6 +20,7 @@ __all__ = [
     "informative_groups",
     "learning_gain",
     "leave_one_out",
+    "optimal_baseline",
     "pass_at_k",
     "pass_at_k_advantage",
     "role_baseline_update",
@@ -36,18 +37,23 @@ def _largest(x: Array, mask: Array | None) -> Array:
 
 @check_arguments
 def group_relative(
-    reward: Array, mask: Array | None = None, normalize: bool = True, epsilon: float = 1e-6
+    reward: Array,
+    mask: Array | None = None,
+    normalize: bool = True,
+    epsilon: float = 1e-6,
+    deviation: str = "population",
 ) -> Array:
     """GRPO's advantage: how much better an answer is than its group.
 
-    (r - mean(r)) / (std(r) + epsilon), or r - mean(r) alone, with the population's standard
-    deviation (ddof=0); the sample's (ddof=1), as `torch.std` gives it, is sqrt(G / (G - 1)) larger
+    (r - mean(r)) / (std(r) + epsilon), or r - mean(r) alone
 
     Args:
       reward: [..., G].
       mask: broadcasts to [..., G], true where an answer counts; None: all.
       normalize: divide by the group's standard deviation; if false, this is Dr. GRPO's advantage.
       epsilon: added to the deviation, above 0.
+      deviation: "population" (ddof=0), or "sample" (ddof=1, as in `torch.std` and so in TRL, verl
+        and tunix), sqrt(G / (G - 1)) larger; anything else raises ValueError.
     Returns: [..., G]; 0 where the mask is false, and (up to rounding, if not normalized) where all
       rewards of a group are equal.
     Gradients: none are stopped.
@@ -56,7 +62,7 @@ def group_relative(
     Example: `losses.group_relative(reward)`
     """
     if normalize:
-        return standardize(reward, mask, axis=-1, epsilon=epsilon)
+        return standardize(reward, mask, axis=-1, epsilon=epsilon, deviation=deviation)
     allowed = _full_mask(reward, mask)
     mean = masked_mean(reward, allowed, axis=-1)
     return jnp.where(allowed, reward - mean[..., None], 0)
@@ -80,6 +86,30 @@ def leave_one_out(reward: Array, mask: Array | None = None) -> Array:
     number = _full_mask(reward, mask).sum(-1, keepdims=True)
     correction = (number / jnp.maximum(number - 1, 1)).astype(reward.dtype)
     return correction * group_relative(reward, mask, normalize=False)
+
+
+@check_arguments
+def optimal_baseline(reward: Array, length: Array, mask: Array | None = None) -> Array:
+    """OPO's advantage: the reward minus the baseline of least variance, a mean by length.
+
+    r_i - sum_j n_j r_j / sum_j n_j
+
+    It is the baseline of least variance if the gradients of tokens are orthogonal and equally long.
+
+    Args:
+      reward: [..., G].
+      length: tokens of each answer (n), broadcasts to [..., G].
+      mask: broadcasts to [..., G], true where an answer counts; None: all.
+    Returns: [..., G]; 0 where the mask is false.
+    Gradients: none are stopped.
+    Source: Hao et al., 2025, "On-policy RL with optimal reward baseline", arXiv:2505.23585.
+    Example: `losses.optimal_baseline(reward, length)`
+    """
+    allowed = _full_mask(reward, mask)
+    weight = jnp.where(allowed, length, 0).astype(reward.dtype)
+    total = jnp.where(allowed, weight * reward, 0).sum(-1, keepdims=True)
+    baseline = total / jnp.maximum(weight.sum(-1, keepdims=True), 1)
+    return jnp.where(allowed, reward - baseline, 0)
 
 
 @check_arguments

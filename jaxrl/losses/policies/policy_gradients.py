@@ -190,9 +190,7 @@ def clipped_surrogate(
     -min(r A, clip(r, 1 - clip, 1 + clip_high) A), r = importance_ratio(log_prob, old_log_prob)
 
     DAPO's token loss has a larger upper clip (clip_high), so that unlikely tokens can become
-    likely. Tokens beyond their clip have no gradient. CISPO (MiniMax, 2025, "MiniMax-M1: scaling
-    test-time compute efficiently with lightning attention") keeps their gradient with a bounded
-    weight: a policy gradient with the advantage times the truncated ratio (second example).
+    likely. Tokens beyond their clip have no gradient; `cispo` keeps it with a bounded weight.
 
     Args:
       log_prob, old_log_prob, advantage: [...].
@@ -202,9 +200,7 @@ def clipped_surrogate(
     Gradients: none flow into `old_log_prob` or `advantage`.
     Source: Schulman et al., 2017, "Proximal policy optimization algorithms", eq. 7; Yu et al.,
       2025, "DAPO: an open-source LLM reinforcement learning system at scale", section 3.1.
-    Example: `losses.clipped_surrogate(log_prob, old_log_prob, advantage, clip=0.2).mean()`; CISPO:
-      `losses.policy_gradient(
-      log_prob, losses.truncated_ratio(log_prob, old_log_prob, 1 + clip) * advantage)`
+    Example: `losses.clipped_surrogate(log_prob, old_log_prob, advantage, clip=0.2).mean()`
     """
     old_log_prob, advantage = jax.lax.stop_gradient((old_log_prob, advantage))
     ratio = importance_ratio(log_prob, old_log_prob)

@@ -46,6 +46,19 @@ CASES = [
         name="group_relative_without_deviation",
     ),
     Case(
+        losses.group_relative,
+        lambda rng: {**reward_and_mask(rng), "deviation": "sample"},
+        gradient=("reward",),
+        extremes=lambda rng: EXTREMES,
+        name="group_relative_by_the_sample",
+    ),
+    Case(
+        losses.optimal_baseline,
+        lambda rng: {**reward_and_mask(rng), "length": rng.integers(1, 9, (3, 4))},
+        gradient=("reward",),
+        extremes=lambda rng: EXTREMES,
+    ),
+    Case(
         losses.group_regret,
         reward_and_mask,
         gradient=("reward",),
@@ -234,3 +247,29 @@ def test_each_role_has_its_own_baseline():
     )
     step = lambda r: losses.role_baseline_update(start, r, jnp.array(role), 0.9, mask).sum()
     assert jnp.isfinite(jax.grad(step)(garbage)).all()
+
+
+def test_both_deviations_by_a_word():
+    reward = np.random.default_rng(0).normal(size=(3, 4))
+    for word, ddof in (("population", 0), ("sample", 1)):
+        deviation = reward.std(-1, ddof=ddof, keepdims=True)
+        expected = (reward - reward.mean(-1, keepdims=True)) / (deviation + 1e-6)
+        ours = losses.group_relative(jnp.float32(reward), deviation=word)
+        np.testing.assert_allclose(ours, expected, rtol=1e-5)
+    with pytest.raises(ValueError, match="biased"):
+        losses.group_relative(jnp.float32(reward), deviation="biased")
+
+
+def test_the_optimal_baseline_has_the_least_variance():
+    """Of the gradient of a sum of independent token scores, found by trying baselines."""
+    rng = np.random.default_rng(0)
+    length, reward = rng.integers(1, 9, 200_000), rng.normal(size=200_000)
+    reward += 0.5 * length  # longer answers earn more, so the plain mean is not the best
+    score = rng.normal(size=200_000) * np.sqrt(length)
+    ours = losses.optimal_baseline(jnp.float32(reward), jnp.array(length))
+    baseline = float((reward - np.asarray(ours)).mean())
+    assert np.isclose(baseline, (length * reward).sum() / length.sum(), rtol=1e-4)
+    tried = np.linspace(baseline - 1, baseline + 1, 41)
+    variances = [((reward - b) * score).var() for b in tried]
+    assert abs(tried[int(np.argmin(variances))] - baseline) < 0.11
+    assert abs(reward.mean() - baseline) > 0.3

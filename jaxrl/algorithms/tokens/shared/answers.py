@@ -12,6 +12,17 @@ masked out. Each algorithm's file states how answers are judged and the loss of 
 | rloo | the same, less the mean of the group's others | policy gradient | constant |
 | gpg | less the group's mean, rescaled | policy gradient, and the divergence | token |
 | grpo | standardized in its group | clipped surrogate, and the divergence | sequence |
+| dr_grpo | less the group's mean | the same | constant |
+| bnpo | standardized in its group | the same | token |
+| dapo | the same, of groups with a signal | clipped surrogate with a higher upper clip | token |
+| cispo | the same | policy gradient, weighted by the clipped ratio | token |
+| sapo | the same | softly gated ratio | sequence |
+| gspo_token | the same | clipped surrogate of the answer's ratio | sequence |
+| gspo | the same | the same, one for an answer | - |
+| gmpo | the same | geometric mean of clipped ratios, one for an answer | - |
+| opo | less the group's mean by length | policy gradient | constant |
+| reinforce_plus_plus | of each token, less the divergence | clipped surrogate | token |
+| reinforce_plus_plus_baseline | less the group's mean, in the batch | and the divergence | token |
 | pass_at_k | for pass@k | the same | token |
 | token_ppo | of each token, by a critic, less the divergence | clipped surrogate | token |
 | ppo_max | the same, of rewards on a known scale, by a critic of its own | the same | token |
@@ -44,7 +55,7 @@ from jaxrl.algorithms.policy_gradient.shared.actor_critic import (
 from jaxrl.algorithms.tokens.shared.settings import KL_ESTIMATES, Tokens
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Array, Batch, Environment, TimeStep, Tree, struct
-from jaxrl.kit import SEQUENCE, Loss, LossOutput, Minibatch, Net, Part, Recipe
+from jaxrl.kit import SEQUENCE, STEP, Loss, LossOutput, Minibatch, Net, Part, Recipe
 from jaxrl.kit.builder import source_group
 
 
@@ -132,13 +143,26 @@ def token_output(net: Net, x: Sample, now: Evaluation, token_loss: Array) -> Los
     """Return the loss of tokens [T, B], less an entropy bonus, with the metrics of a policy that
     learns from its own answers."""
     value = token_loss - net.hyper.entropy_weight * now.entropy
-    metrics = {
-        "policy_loss": token_loss,
+    metrics = {"policy_loss": token_loss, **_metrics(x, now)}
+    return LossOutput(value, metrics, drift=metrics["approximate_kl"])
+
+
+def answer_output(net: Net, x: Minibatch, now: Evaluation, answer_loss: Array) -> LossOutput:
+    """Return the same for a loss of whole answers [B]; `x` holds a `Sample` and its mask."""
+    of_answers = lambda y: losses_.sequence_log_prob(y, x.mask, normalize=True)  # means of tokens
+    metrics = {name: of_answers(y) for name, y in _metrics(x.x, now).items()}
+    value = answer_loss - net.hyper.entropy_weight * metrics["entropy"]
+    metrics["policy_loss"] = answer_loss
+    return LossOutput(value, metrics, drift=metrics["approximate_kl"])
+
+
+def _metrics(x: Sample, now: Evaluation) -> dict[str, Array]:
+    """Return entropy and divergences of tokens [T, B]."""
+    return {
         "entropy": now.entropy,
         "kl_to_reference": losses_.kl_k3(now.log_prob, x.reference),
         "approximate_kl": losses_.kl_k3(x.log_prob, now.log_prob),
     }
-    return LossOutput(value, metrics, drift=metrics["approximate_kl"])
 
 
 def judge_by_groups(advantage: Advantage, answers: int) -> Judge:
@@ -214,7 +238,8 @@ def on_episodes(
     def step(net, minibatch):  # weights from the minibatch's own lengths
         weight = losses_.token_weights(minibatch.mask, config.average)
         for loss in losses:
-            net = net.descend(loss, minibatch.x, mask=minibatch.mask, weight=weight)
+            own = weight if loss.unit == STEP else None  # answers count alike
+            net = net.descend(loss, minibatch.x, mask=minibatch.mask, weight=own)
         return net
 
     def update(net, batch):

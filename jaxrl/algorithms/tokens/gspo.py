@@ -1,0 +1,56 @@
+"""GSPO (Zheng et al., 2025, "Group sequence policy optimization", arXiv:2507.18071): GRPO with one
+probability ratio for a whole answer, the geometric mean of its tokens', and so one clip."""
+
+from __future__ import annotations
+
+from jaxrl import losses
+from jaxrl.algorithms.tokens.shared.answers import (
+    answer_output,
+    check,
+    evaluate,
+    judge_by_groups,
+    on_answers,
+)
+from jaxrl.algorithms.tokens.shared.settings import SMALL_GROUPS, ClippedHigher
+from jaxrl.core.types import Environment
+from jaxrl.kit import (
+    SEQUENCE,
+    AlgorithmBuilder,
+    LossOutput,
+    Minibatch,
+    Net,
+    Recipe,
+    group,
+    hyper,
+    loss,
+)
+from jaxrl.kit.groups import INF
+
+
+@group
+class Config(ClippedHigher):
+    """Settings of GSPO: a clipped surrogate of whole answers (arXiv:2507.18071, equation 5)."""
+
+    clip: float = hyper(3e-4, above=0, high=INF)
+    """Lower clip range of an answer's ratio. 3e-4: section 5.1."""
+    clip_high: float = hyper(4e-4, above=0, high=INF)
+    """Upper clip range of an answer's ratio. 4e-4: section 5.1."""
+
+
+@loss("actor_critic", name="loss", unit=SEQUENCE)
+def gspo_loss(net: Net, x: Minibatch) -> LossOutput:
+    """Compute the clipped surrogate of each answer (equation 5)."""
+    sample, h = x.x, net.hyper
+    now, advantage = evaluate(net, sample), sample.advantage[0]  # the same for all tokens
+    answer_loss = losses.gspo(now.log_prob, sample.log_prob, advantage, h.clip, h.clip_high, x.mask)
+    return answer_output(net, x, now, answer_loss)
+
+
+def recipe(env: Environment, config: Config) -> Recipe:
+    judge = judge_by_groups(losses.group_relative, config.groups.answers)
+    return on_answers(env, config, judge, (gspo_loss,))
+
+
+gspo = AlgorithmBuilder("gspo", Config, recipe, check=check)
+
+TINY = SMALL_GROUPS

@@ -1,0 +1,36 @@
+"""Updates that wait until enough groups of answers have a signal."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax.numpy as jnp
+
+from jaxrl import losses
+from jaxrl.core import trees
+from jaxrl.core.types import Environment, Source
+from jaxrl.kit import Recipe
+from jaxrl.sources import kept_groups
+
+
+def wait_for_informative(recipe: Recipe, answers: int) -> Recipe:
+    """Return a recipe whose update changes nothing until a share `net.hyper.informative` of the
+    groups, of `answers` each, contains different rewards. Those that do are kept meanwhile."""
+
+    def update(net, batch):
+        returns = jnp.where(batch.mask, batch.transitions.reward, 0.0).sum(0)
+        share = losses.informative_groups(returns.reshape(-1, answers)).mean()
+        enough = share >= net.hyper.informative
+        new = recipe.update(net, batch)
+        new = new.replace(parts=trees.where(enough, new.parts, net.parts))
+        return new.report(informative=share).feed(keep=~enough)
+
+    return dataclasses.replace(recipe, update=update)
+
+
+def informative_source(env: Environment, config: Any) -> Source:
+    """Return a source that keeps groups with a signal while the update waits for more."""
+    groups = config.groups
+    fresh = groups.source(env)
+    return kept_groups(fresh, groups.answers, losses.informative_groups, groups.num_shards)
