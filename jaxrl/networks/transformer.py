@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core import trees
+from jaxrl.core.memory import Memory
 from jaxrl.core.types import Array, struct
 from jaxrl.networks.compute import module_again, product
 from jaxrl.networks.dense import hidden_dense
@@ -19,16 +23,25 @@ def contract(equation: str, x: Array, y: Array) -> Array:
 
 
 @struct
-class Cache:
+class Cache(Memory):
     """Keys and values of an episode so far, for later steps to attend to: slot s holds step s.
 
-    Slots from `position` on are hidden, whatever they contain. So position 0 is an empty memory,
-    and a new episode that starts there cannot see an old one's keys.
+    Slots from `position` on are hidden, whatever finite numbers they contain. So position 0 is an
+    empty memory, and a new episode that starts there cannot see an old one's keys.
     """
 
     keys: Array  # [B, layers, length, heads, width / heads]
     values: Array  # shaped like keys
     position: Array  # int32 [B]: number of steps so far
+
+    def restart(self, first: Array) -> Cache:
+        """Return the cache with position 0 where `first`."""
+        position = trees.where(first, jnp.zeros_like(self.position), self.position)
+        return dataclasses.replace(self, position=position)
+
+    def shrink(self) -> Cache:
+        """Return this empty cache without slots."""
+        return Cache(self.keys[:, :, :0], self.values[:, :, :0], self.position)
 
 
 class Block(nn.Module):
@@ -97,24 +110,23 @@ class Transformer(nn.Module):
 
     def __call__(self, x: Array, memory: Cache) -> tuple[Array, Cache]:
         """Take one step: x [B, width], memory [B] -> features [B, width], memory."""
-        slot = jnp.minimum(memory.position, self.length - 1)[:, None]
-        here = jnp.arange(self.length) == slot  # [B, length]
-        visible = jnp.arange(self.length) <= slot
-        x = x + self.positions[slot[:, 0]]
-        keys, values = [], []
+        slot = jnp.minimum(memory.position, self.length - 1)
+        visible = jnp.arange(self.length) <= slot[:, None]  # [B, length]
+        x = x + self.positions[slot]
+        keys, values = memory.keys, memory.values
         for i, block in enumerate(self.blocks):
             query, key, value = block.project(x)
-            put = lambda new, old: jnp.where(here[:, :, None, None], new[:, None], old[:, i])  # noqa: B023
-            keys.append(put(key, memory.keys))
-            values.append(put(value, memory.values))
-            logits = contract("bhd,bshd->bhs", query, keys[-1])
+            # One slot is written. In a loop that is done in place; a select would copy the cache.
+            write = jax.vmap(lambda old, slot, new: old.at[i, slot].set(new))  # noqa: B023
+            keys, values = write(keys, slot, key), write(values, slot, value)
+            logits = contract("bhd,bshd->bhs", query, keys[:, i])
             weights = jax.nn.softmax(jnp.where(visible[:, None], logits, HIDDEN))
-            x = block.finish(x, contract("bhs,bshd->bhd", weights, values[-1]))
-        stack = lambda slots: jnp.stack(slots, 1)
-        return self.norm(x), Cache(stack(keys), stack(values), memory.position + 1)
+            x = block.finish(x, contract("bhs,bshd->bhd", weights, values[:, i]))
+        return self.norm(x), Cache(keys, values, memory.position + 1)
 
     def unroll(self, x: Array, first: Array, memory: Cache) -> tuple[Array, Cache]:
-        """Unroll over a window: x [T, B, width], first [T, B], memory [B] before its first step.
+        """Unroll over a window: x [T, B, width], first [T, B], memory [B] before its first step,
+        which may have no slots (`Cache.shrink`).
 
         Returns features [T, B, width] and the memory after each step, [T, B]: a copy of the cache
         for every step, which costs nothing if it is not used.
@@ -126,8 +138,9 @@ class Transformer(nn.Module):
         slot = jnp.minimum(position, self.length - 1)
         # A step sees the memory as long as no episode began in the window. Within the window it
         # sees itself and the earlier steps of its own episode.
-        remembered = jnp.arange(self.length) < memory.position[:, None]  # [B, length]
-        remembered = (start < 0)[:, :, None] & remembered  # [T, B, length]
+        slots = memory.keys.shape[2]
+        remembered = jnp.arange(slots) < memory.position[:, None]  # [B, slots]
+        remembered = (start < 0)[:, :, None] & remembered  # [T, B, slots]
         same = (start[:, None] == start[None]) & (time[:, None] >= time)[:, :, None]  # [T, T', B]
         visible = jnp.concatenate([remembered, jnp.moveaxis(same, 1, 2)], -1)[:, :, None]
 
@@ -146,8 +159,10 @@ class Transformer(nn.Module):
         def caches(old: Array, new: list[Array]) -> Array:
             window = jnp.stack(new, 2)  # [T, B, layers, heads, d]
             taken = window[jnp.clip(filled, 0, len(time) - 1), row]  # [T, B, length, layers, ...]
-            old = jnp.moveaxis(old, 1, 2)[None]
-            return jnp.moveaxis(jnp.where(filled[..., None, None, None] < 0, old, taken), 2, 3)
+            if slots:  # else what was filled before the window is hidden
+                old = jnp.moveaxis(old, 1, 2)[None]
+                taken = jnp.where(filled[..., None, None, None] < 0, old, taken)
+            return jnp.moveaxis(taken, 2, 3)
 
         after = Cache(caches(memory.keys, keys), caches(memory.values, values), position + 1)
         return self.norm(x), after

@@ -1,11 +1,14 @@
 import dataclasses
 import functools
+import math
+import re
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxrl.core import memory as memories
 from jaxrl.core import random, trees
 from jaxrl.networks.transformer import Transformer
 
@@ -71,6 +74,78 @@ def test_position_zero_hides_an_old_episode_in_the_cache():
     np.testing.assert_array_equal(again, unroll(params, x, first, NETWORK.initial(B))[0])
     # In mid-episode the cache does matter.
     assert (again[0] != unroll(params, x, first, memory)[0][0]).any(-1).tolist() == [1, 1, 0, 1]
+
+
+def test_a_cache_gives_what_is_computed_from_scratch():
+    """Every step is the last one of its text, read at once without any cache; beyond the length
+    the last slot is overwritten."""
+    params = setup()[0]
+    x = jax.random.normal(random.key(6), (LENGTH + 2, B, D))
+    begins = jnp.zeros((LENGTH, B), bool).at[0].set(True)
+    memory = NETWORK.initial(B)
+    blank = memories.shrink(memory)
+    for t in range(LENGTH):
+        found, memory = step(params, x[t], memory)
+        if t in (0, 1, 5, LENGTH - 1):
+            alone = NETWORK.apply(
+                params, x[: t + 1], begins[: t + 1], blank, method="unroll"
+            )[0]
+            np.testing.assert_allclose(found, alone[-1], rtol=1e-5, atol=1e-5)
+    _, after = step(params, x[LENGTH], memory)
+    assert (after.position == LENGTH + 1).all()
+    changed = (after.keys != memory.keys).any((0, 1, 3, 4))
+    assert changed.tolist() == [slot == LENGTH - 1 for slot in range(LENGTH)]
+
+
+def test_whole_episodes_need_no_slots_for_earlier_steps():
+    params, x, first, _ = setup()
+    first = first.at[0].set(True)
+    blank = NETWORK.initial(B)
+    none = memories.shrink(blank)
+    assert none.keys.shape == none.values.shape == (B, 2, 0, 2, D // 2)
+    (features, after), (expected, expected_after) = (
+        unroll(params, x, first, memory) for memory in (none, blank)
+    )
+    np.testing.assert_allclose(features, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(after.position, expected_after.position)
+    assert after.keys.shape == expected_after.keys.shape
+    seen = (jnp.arange(LENGTH) < after.position[..., None])[:, :, None, :, None, None]
+    for ours, theirs in ((after.keys, expected_after.keys), (after.values, expected_after.values)):
+        np.testing.assert_allclose(jnp.where(seen, ours, 0), jnp.where(seen, theirs, 0), atol=1e-5)
+
+
+def test_an_episode_begins_at_position_zero_and_nothing_is_overwritten():
+    params, x, _, memory = setup()
+    first = jnp.array([True, False, False, True])
+    begun = memories.restart(first, NETWORK.initial(B), memory)
+    assert begun.keys is memory.keys and begun.values is memory.values
+    assert begun.position.tolist() == [0, 3, 3, 0]
+    blank = trees.where(first, NETWORK.initial(B), memory)
+    for row in x[:5]:
+        (found, begun), (expected, blank) = step(params, row, begun), step(params, row, blank)
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_a_loop_of_steps_copies_no_cache():
+    """Only slots are written; copying the cache at each step would cost its length."""
+    network = Transformer(D, 50, layers=2, heads=2)
+    params = setup()[0]["params"] | {"positions": jnp.zeros((50, D))}
+
+    def run(memory, x, first):
+        def body(memory, given):
+            row, first = given
+            memory = memories.restart(first, network.initial(B), memory)
+            features, memory = network.apply({"params": params}, row, memory)
+            return memory, features
+
+        return jax.lax.scan(body, memory, (x, first))
+
+    memory = network.initial(B)
+    x, first = jnp.zeros((30, B, D)), jnp.zeros((30, B), bool)
+    program = jax.jit(run, donate_argnums=0).lower(memory, x, first).compile().as_text()
+    copied = re.findall(r"\w+\[([\d,]+)\]\S* (?:copy|select)\(", program)
+    sizes = [math.prod(map(int, shape.split(","))) for shape in copied]
+    assert max(sizes, default=0) < memory.keys.size
 
 
 @pytest.mark.slow
