@@ -30,8 +30,8 @@ class Cache(Memory):
     empty memory, and a new episode that starts there cannot see an old one's keys.
     """
 
-    keys: Array  # [B, layers, length, heads, width / heads]
-    values: Array  # shaped like keys
+    keys: tuple[Array, ...]  # of each layer: [B, heads, length, width / heads]
+    values: tuple[Array, ...]  # shaped like keys
     position: Array  # int32 [B]: number of steps so far
 
     def restart(self, first: Array) -> Cache:
@@ -41,7 +41,8 @@ class Cache(Memory):
 
     def shrink(self) -> Cache:
         """Return this empty cache without slots."""
-        return Cache(self.keys[:, :, :0], self.values[:, :, :0], self.position)
+        keys, values = jax.tree.map(lambda x: x[:, :, :0], (self.keys, self.values))
+        return Cache(keys, values, self.position)
 
 
 class Block(nn.Module):
@@ -71,13 +72,15 @@ class Block(nn.Module):
         self, x: Array, keys: Array, values: Array, visible: Array
     ) -> tuple[Array, Array, Array]:
         """Apply the block to a window x [T, B, width] after remembered keys and values
-        [B, length, heads, width / heads], of which a step sees those that are `visible`
-        [T, B, 1, length + T]. Returns x, and the keys and values of the window."""
+        [B, heads, slots, width / heads], of which a step sees those that are `visible`
+        [B, 1, T, slots + T]. Returns x, and the keys and values [B, heads, T, width / heads] of the
+        window."""
         query, key, value = self.project(x)
-        both = lambda old, new: jnp.concatenate([old, jnp.moveaxis(new, 0, 1)], 1)
-        logits = contract("tbhd,bshd->tbhs", query, both(keys, key))
+        key, value = (jnp.moveaxis(part, 0, 2) for part in (key, value))
+        both = lambda old, new: jnp.concatenate([old, new], 2)
+        logits = contract("tbhd,bhsd->bhts", query, both(keys, key))
         weights = jax.nn.softmax(jnp.where(visible, logits, HIDDEN))
-        attended = contract("tbhs,bshd->tbhd", weights, both(values, value))
+        attended = contract("bhts,bhsd->tbhd", weights, both(values, value))
         return self.finish(x, attended), key, value
 
     def finish(self, x: Array, attended: Array) -> Array:
@@ -113,16 +116,17 @@ class Transformer(nn.Module):
         slot = jnp.minimum(memory.position, self.length - 1)
         visible = jnp.arange(self.length) <= slot[:, None]  # [B, length]
         x = x + self.positions[slot]
-        keys, values = memory.keys, memory.values
-        for i, block in enumerate(self.blocks):
+        # One slot is written. In a loop that is done in place; a select would copy the cache.
+        write = jax.vmap(lambda old, slot, new: old.at[:, slot].set(new))
+        keys, values = [], []
+        for block, old_keys, old_values in zip(self.blocks, memory.keys, memory.values, strict=True):
             query, key, value = block.project(x)
-            # One slot is written. In a loop that is done in place; a select would copy the cache.
-            write = jax.vmap(lambda old, slot, new: old.at[i, slot].set(new))  # noqa: B023
-            keys, values = write(keys, slot, key), write(values, slot, value)
-            logits = contract("bhd,bshd->bhs", query, keys[:, i])
+            keys.append(write(old_keys, slot, key))
+            values.append(write(old_values, slot, value))
+            logits = contract("bhd,bhsd->bhs", query, keys[-1])
             weights = jax.nn.softmax(jnp.where(visible[:, None], logits, HIDDEN))
-            x = block.finish(x, contract("bhs,bshd->bhd", weights, values[:, i]))
-        return self.norm(x), Cache(keys, values, memory.position + 1)
+            x = block.finish(x, contract("bhs,bhsd->bhd", weights, values[-1]))
+        return self.norm(x), Cache(tuple(keys), tuple(values), memory.position + 1)
 
     def unroll(self, x: Array, first: Array, memory: Cache) -> tuple[Array, Cache]:
         """Unroll over a window: x [T, B, width], first [T, B], memory [B] before its first step,
@@ -138,17 +142,17 @@ class Transformer(nn.Module):
         slot = jnp.minimum(position, self.length - 1)
         # A step sees the memory as long as no episode began in the window. Within the window it
         # sees itself and the earlier steps of its own episode.
-        slots = memory.keys.shape[2]
+        slots = memory.keys[0].shape[2]
         remembered = jnp.arange(slots) < memory.position[:, None]  # [B, slots]
-        remembered = (start < 0)[:, :, None] & remembered  # [T, B, slots]
-        same = (start[:, None] == start[None]) & (time[:, None] >= time)[:, :, None]  # [T, T', B]
-        visible = jnp.concatenate([remembered, jnp.moveaxis(same, 1, 2)], -1)[:, :, None]
+        remembered = (start < 0).T[:, :, None] & remembered[:, None]  # [B, T, slots]
+        same = (start.T[:, :, None] == start.T[:, None]) & (time[:, None] >= time)  # [B, T, T']
+        visible = jnp.concatenate([remembered, same], -1)[:, None]
 
         x = x + self.positions[slot]
         keys, values = [], []
         attend = module_again(Block.attend)
-        for i, block in enumerate(self.blocks):
-            x, key, value = attend(block, x, memory.keys[:, i], memory.values[:, i], visible)
+        for block, old_keys, old_values in zip(self.blocks, memory.keys, memory.values, strict=True):
+            x, key, value = attend(block, x, old_keys, old_values, visible)
             keys.append(key)
             values.append(value)
 
@@ -156,18 +160,18 @@ class Transformer(nn.Module):
         filled = time[:, None, None] - position[:, :, None] + jnp.arange(self.length)
         row = jnp.arange(x.shape[1])[None, :, None]
 
-        def caches(old: Array, new: list[Array]) -> Array:
-            window = jnp.stack(new, 2)  # [T, B, layers, heads, d]
-            taken = window[jnp.clip(filled, 0, len(time) - 1), row]  # [T, B, length, layers, ...]
-            if slots:  # else what was filled before the window is hidden
-                old = jnp.moveaxis(old, 1, 2)[None]
-                taken = jnp.where(filled[..., None, None, None] < 0, old, taken)
-            return jnp.moveaxis(taken, 2, 3)
+        def caches(old: Array, new: Array) -> Array:
+            taken = jnp.moveaxis(new, 2, 1)[row, jnp.clip(filled, 0, len(time) - 1)]
+            taken = jnp.moveaxis(taken, 3, 2)  # [T, B, heads, length, d]
+            # Without slots what was filled before the window is hidden.
+            return jnp.where(filled[:, :, None, :, None] < 0, old, taken) if slots else taken
 
-        after = Cache(caches(memory.keys, keys), caches(memory.values, values), position + 1)
+        every = lambda old, new: tuple(map(caches, old, new))
+        after = Cache(every(memory.keys, keys), every(memory.values, values), position + 1)
         return self.norm(x), after
 
     def initial(self, n: int) -> Cache:
         """Return the empty memory [n] before an episode's first step."""
-        empty = jnp.zeros((n, self.layers, self.length, self.heads, self.width // self.heads))
-        return Cache(empty, empty, jnp.zeros(n, jnp.int32))
+        shape = n, self.heads, self.length, self.width // self.heads
+        empty = lambda: tuple(jnp.zeros(shape) for _ in range(self.layers))
+        return Cache(empty(), empty(), jnp.zeros(n, jnp.int32))
