@@ -27,15 +27,6 @@ CASES = {
     "w128-a64": {"width": 128, "layers": 4, "heads": 4, "answer_length": 64},
 }
 QUICK = {"prompts": 2, "answers": 4, "answer_length": 8}
-# name in a worker's result -> heading
-ROWS = {
-    "rollout_tokens_per_s": "rollout, tokens/s",
-    "update_tokens_per_s": "update, tokens/s",
-    "update_answers_per_s": "update, answers/s",
-    "tokens_per_s": "both, tokens/s",
-    "first_turn_s": "first turn, s",
-    "peak_mib": "peak memory, MiB",
-}
 
 
 def main() -> None:
@@ -58,7 +49,7 @@ def main() -> None:
     )
     if arguments.quick:
         print("QUICK: small batches, one round. This shows that it works; it measures nothing.\n")
-    print("\n".join([sentence, "", report.beside(records, ROWS, ["case"])]))
+    print("\n".join([sentence, "", report.tokens(records)]))
     failures = [line(record) for record in records if report.has_failed(record)]
     if failures:
         print("\nFailures:\n" + "\n".join(failures))
@@ -98,7 +89,7 @@ def line(record: dict[str, Any]) -> str:
     result, name = record["result"], f"{record['case']}, {record['variant']}"
     if report.has_failed(record):
         return f"{name}: {result['failure']}"
-    rates = [f"{label} {report.number(result[key])}" for key, label in ROWS.items()]
+    rates = [f"{label} {report.number(result[key])}" for key, label in report.TOKEN_ROWS.items()]
     return f"{name}: {'; '.join(rates)}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 
 import flax.linen as nn
 import jax
@@ -119,7 +120,7 @@ class Transformer(nn.Module):
         # One slot is written. In a loop that is done in place; a select would copy the cache.
         write = jax.vmap(lambda old, slot, new: old.at[:, slot].set(new))
         keys, values = [], []
-        for block, old_keys, old_values in zip(self.blocks, memory.keys, memory.values, strict=True):
+        for block, old_keys, old_values in self._layers(memory):
             query, key, value = block.project(x)
             keys.append(write(old_keys, slot, key))
             values.append(write(old_values, slot, value))
@@ -151,7 +152,7 @@ class Transformer(nn.Module):
         x = x + self.positions[slot]
         keys, values = [], []
         attend = module_again(Block.attend)
-        for block, old_keys, old_values in zip(self.blocks, memory.keys, memory.values, strict=True):
+        for block, old_keys, old_values in self._layers(memory):
             x, key, value = attend(block, x, old_keys, old_values, visible)
             keys.append(key)
             values.append(value)
@@ -169,6 +170,10 @@ class Transformer(nn.Module):
         every = lambda old, new: tuple(map(caches, old, new))
         after = Cache(every(memory.keys, keys), every(memory.values, values), position + 1)
         return self.norm(x), after
+
+    def _layers(self, memory: Cache) -> Iterator[tuple[Block, Array, Array]]:
+        """Return each block with the keys and values that it remembers."""
+        return zip(self.blocks, memory.keys, memory.values, strict=True)
 
     def initial(self, n: int) -> Cache:
         """Return the empty memory [n] before an episode's first step."""

@@ -76,9 +76,7 @@ def test_a_stream_restarts_both_kinds_alike():
         begin = stream.start(env, tasks, env.params, policy, random.key(0), 2)
 
         def body(streams, x):
-            streams, _, transition, _ = stream.advance(
-                env, tasks, env.params, streams, policy, x
-            )
+            streams, _, transition, _ = stream.advance(env, tasks, env.params, streams, policy, x)
             return streams, transition.extras["count"]
 
         return jax.lax.scan(body, begin, stream.step_inputs(random.key(1), 10))

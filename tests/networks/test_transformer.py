@@ -93,9 +93,7 @@ def test_a_cache_gives_what_is_computed_from_scratch():
     for t in range(LENGTH):
         found, memory = step(params, x[t], memory)
         if t in (0, 1, 5, LENGTH - 1):
-            alone = NETWORK.apply(
-                params, x[: t + 1], begins[: t + 1], blank, method="unroll"
-            )[0]
+            alone = NETWORK.apply(params, x[: t + 1], begins[: t + 1], blank, method="unroll")[0]
             np.testing.assert_allclose(found, alone[-1], rtol=1e-5, atol=1e-5)
     _, after = step(params, x[LENGTH], memory)
     assert (after.position == LENGTH + 1).all()

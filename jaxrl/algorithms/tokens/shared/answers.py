@@ -37,13 +37,13 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl import losses as losses_
+from jaxrl.algorithms.policy_gradient.shared.actor_critic import Sample as WindowSample
 from jaxrl.algorithms.policy_gradient.shared.actor_critic import (
     check_policy,
     policy_network,
     sample_and_record,
     sample_of,
 )
-from jaxrl.algorithms.policy_gradient.shared.actor_critic import Sample as Advantages
 from jaxrl.algorithms.tokens.shared.settings import KL_ESTIMATES, Tokens
 from jaxrl.core import memory
 from jaxrl.core.examples import example_timestep
@@ -132,7 +132,7 @@ def divergence(estimate: str, now: Evaluation, x: Sample) -> Array:
     return KL_ESTIMATES[estimate](now.log_prob, x.reference)
 
 
-def estimate_advantages(net: Net, batch: Batch, part: str = "actor_critic") -> Advantages:
+def estimate_advantages(net: Net, batch: Batch, part: str = "actor_critic") -> WindowSample:
     """Estimate generalized advantages of the tokens of whole episodes by the actor-critic `part`.
 
     The critic reads the first time step and all successors as one text of T + 1, so that it keeps
