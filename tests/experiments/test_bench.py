@@ -101,6 +101,21 @@ def test_steps_per_second_on_the_host_are_divided_within_a_round():
     assert found["sac", "sbx"] == ["75 (50-100)", "-"]
 
 
+def test_rates_of_tokens_are_divided_within_a_round():
+    def record_of(side, turn, rate):
+        result = {"rollout_tokens_per_s": rate} if rate else {"failure": "crashed"}
+        return {"case": "small", "variant": side, "round": turn, "result": result}
+
+    records = [
+        *(record_of(report.OURS, turn, rate) for turn, rate in enumerate([300.0, 100.0, 90.0])),
+        *(record_of("floor", turn, rate) for turn, rate in enumerate([600.0, 400.0, 90.0])),
+        *(record_of("trl", turn, rate) for turn, rate in enumerate([100.0, 50.0, None])),
+    ]
+    found = cells(report.tokens(records))["small", "rollout, tokens/s"]
+    assert found[:3] == ["100 (90-300)", "400 (90-600)", "75 (50-100)"]
+    assert found[3:] == ["0.50 [0.25, 1.00]", "2.50 [2.00, 3.00]"]
+
+
 def test_an_exponent_is_the_slope_of_the_larger_half():
     sizes = [1, 10, 100, 1000]
     assert report.exponent(sizes, [5, 5, 3 * 100**1.5, 3 * 1000**1.5]) == pytest.approx(1.5)
