@@ -87,6 +87,19 @@ def test_the_speed_on_the_host_is_what_was_recorded():
         assert f"{rounded[0]} sbx, {rounded[1]} Stable-Baselines3" in readme
 
 
+def test_the_speed_of_tokens_is_what_was_recorded():
+    found = json.loads((BENCH / "results" / "cpu-2-cores-tokens.json").read_text())["records"]
+    assert report.tokens(found) in (BENCH / "README.md").read_text()
+    speed = (BENCH.parents[1] / "docs/speed.md").read_text()
+    for case in dict.fromkeys(record["case"] for record in found):
+        row = [
+            report.ratio(report.against(found, name, side, case=case))
+            for name in ("rollout_tokens_per_s", "update_tokens_per_s", "tokens_per_s")
+            for side in ("floor", "trl")
+        ]
+        assert f"| {' | '.join(row)} |" in speed
+
+
 def test_steps_per_second_on_the_host_are_divided_within_a_round():
     def record_of(side, turn, rate):
         result = {"steps_per_s": rate} if rate else {"failure": "crashed"}
