@@ -18,12 +18,13 @@ import processes
 @dataclasses.dataclass(frozen=True)
 class Peer:
     """A library at one version, under the name that it is imported and, unless `distribution` is
-    given, distributed by."""
+    given, distributed by. Its environment has our version of JAX, unless `jax` is False."""
 
     name: str
     version: str
     also: tuple[str, ...] = ()  # what else its environment must hold
     distribution: str = ""
+    jax: bool = True
 
     @property
     def requirements(self) -> tuple[str, ...]:
@@ -101,7 +102,7 @@ def make(peer: Peer, folder: Path) -> str:
         f"Making the environment of {peer.name} in {folder} (once) ...", file=sys.stderr, flush=True
     )
     problem = attempt([sys.executable, "-m", "venv", str(folder)])
-    packages = [*peer.requirements, same_jax()]
+    packages = [*peer.requirements, *([same_jax()] if peer.jax else [])]
     problem = problem or attempt(
         [str(interpreter(folder)), "-m", "pip", "install", "--quiet", *packages]
     )

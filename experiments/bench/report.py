@@ -36,6 +36,16 @@ SPEED_ROWS = {
 }
 NO_RATIO = {"final_return"}
 
+# The same of a worker that writes answers and learns from them.
+TOKEN_ROWS = {
+    "rollout_tokens_per_s": "rollout, tokens/s",
+    "update_tokens_per_s": "update, tokens/s",
+    "update_answers_per_s": "update, answers/s",
+    "tokens_per_s": "both, tokens/s",
+    "first_turn_s": "first turn, s",
+    "peak_mib": "peak memory, MiB",
+}
+
 SPEED_TARGETS = {4: 1.25, 64: 1.75, 1024: 2.0, 4096: 2.0}
 COST_TARGETS = {"compile_s": 0.8, "peak_mib": 1.0}
 FIRST_RESULT_ENVS, FIRST_RESULT_TARGET = 64, 1.0
@@ -175,6 +185,22 @@ def host(records: Sequence[Record]) -> str:
                 cells.append(ratio(found))
             rows.append(cells)
     return table(["algorithm", "side", "steps/s", *(f"times {other}" for other in others)], rows)
+
+
+def tokens(records: Sequence[Record]) -> str:
+    """Return the rates of each side that writes answers and learns from them, and ours divided by
+    those of the others."""
+    sides = list(dict.fromkeys(record["variant"] for record in records))
+    others = [side for side in sides if side != OURS]
+    rows = []
+    for case in dict.fromkeys(record["case"] for record in records):
+        for name, label in TOKEN_ROWS.items():
+            found = {side: values(records, name, case=case, variant=side) for side in sides}
+            quotients = [ratio(ratios(found[OURS], found[other])) for other in others]
+            rows.append(
+                [case, label, *(spread(list(found[side].values())) for side in sides), *quotients]
+            )
+    return table(["case", "", *sides, *(f"{OURS} / {other}" for other in others)], rows)
 
 
 def sweep(records: Sequence[Record]) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core import memory as memories
 from jaxrl.core import metrics as m
 from jaxrl.core import trees
 from jaxrl.core.staging import isolate
@@ -154,7 +155,7 @@ def advance(
     act_key, step_key, _, _ = keys
 
     timestep = streams.timestep
-    memory = trees.where(timestep.first, policy.memory(n), streams.memory)
+    memory = memories.restart(timestep.first, policy.memory(n), streams.memory)
     action, memory, extras = policy.act(policy.state, timestep, memory, act_key, greedy)
 
     def step(key, state, action, task):

@@ -84,9 +84,8 @@ class ShortcutWorldModel(nn.Module):
         """Read an episode from its first frame: tokens [T, B] -> features [T, B, width], and the
         memory after each frame [T, B]. No feature depends on later frames."""
         first = jnp.zeros(tokens.action.shape, bool).at[0].set(True)
-        return self.transformer.unroll(
-            self._embed(tokens), first, self.transformer.initial(first.shape[1])
-        )
+        blank = self.transformer.initial(first.shape[1]).shrink()
+        return self.transformer.unroll(self._embed(tokens), first, blank)
 
     def denoise(self, token: Token, memory: Cache) -> Array:
         """Predict the clean frame [B, D] of a noisy one that follows the frames in `memory` [B]."""

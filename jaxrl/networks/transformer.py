@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Iterator
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core import trees
+from jaxrl.core.memory import Memory
 from jaxrl.core.types import Array, struct
 from jaxrl.networks.compute import module_again, product
 from jaxrl.networks.dense import hidden_dense
@@ -19,16 +24,26 @@ def contract(equation: str, x: Array, y: Array) -> Array:
 
 
 @struct
-class Cache:
+class Cache(Memory):
     """Keys and values of an episode so far, for later steps to attend to: slot s holds step s.
 
-    Slots from `position` on are hidden, whatever they contain. So position 0 is an empty memory,
-    and a new episode that starts there cannot see an old one's keys.
+    Slots from `position` on are hidden, whatever finite numbers they contain. So position 0 is an
+    empty memory, and a new episode that starts there cannot see an old one's keys.
     """
 
-    keys: Array  # [B, layers, length, heads, width / heads]
-    values: Array  # shaped like keys
+    keys: tuple[Array, ...]  # of each layer: [B, heads, length, width / heads]
+    values: tuple[Array, ...]  # shaped like keys
     position: Array  # int32 [B]: number of steps so far
+
+    def restart(self, first: Array) -> Cache:
+        """Return the cache with position 0 where `first`."""
+        position = trees.where(first, jnp.zeros_like(self.position), self.position)
+        return dataclasses.replace(self, position=position)
+
+    def shrink(self) -> Cache:
+        """Return this empty cache without slots."""
+        keys, values = jax.tree.map(lambda x: x[:, :, :0], (self.keys, self.values))
+        return Cache(keys, values, self.position)
 
 
 class Block(nn.Module):
@@ -58,13 +73,15 @@ class Block(nn.Module):
         self, x: Array, keys: Array, values: Array, visible: Array
     ) -> tuple[Array, Array, Array]:
         """Apply the block to a window x [T, B, width] after remembered keys and values
-        [B, length, heads, width / heads], of which a step sees those that are `visible`
-        [T, B, 1, length + T]. Returns x, and the keys and values of the window."""
+        [B, heads, slots, width / heads], of which a step sees those that are `visible`
+        [B, 1, T, slots + T]. Returns x, and the keys and values [B, heads, T, width / heads] of the
+        window."""
         query, key, value = self.project(x)
-        both = lambda old, new: jnp.concatenate([old, jnp.moveaxis(new, 0, 1)], 1)
-        logits = contract("tbhd,bshd->tbhs", query, both(keys, key))
+        key, value = (jnp.moveaxis(part, 0, 2) for part in (key, value))
+        both = lambda old, new: jnp.concatenate([old, new], 2)
+        logits = contract("tbhd,bhsd->bhts", query, both(keys, key))
         weights = jax.nn.softmax(jnp.where(visible, logits, HIDDEN))
-        attended = contract("tbhs,bshd->tbhd", weights, both(values, value))
+        attended = contract("bhts,bhsd->tbhd", weights, both(values, value))
         return self.finish(x, attended), key, value
 
     def finish(self, x: Array, attended: Array) -> Array:
@@ -97,24 +114,24 @@ class Transformer(nn.Module):
 
     def __call__(self, x: Array, memory: Cache) -> tuple[Array, Cache]:
         """Take one step: x [B, width], memory [B] -> features [B, width], memory."""
-        slot = jnp.minimum(memory.position, self.length - 1)[:, None]
-        here = jnp.arange(self.length) == slot  # [B, length]
-        visible = jnp.arange(self.length) <= slot
-        x = x + self.positions[slot[:, 0]]
+        slot = jnp.minimum(memory.position, self.length - 1)
+        visible = jnp.arange(self.length) <= slot[:, None]  # [B, length]
+        x = x + self.positions[slot]
+        # One slot is written. In a loop that is done in place; a select would copy the cache.
+        write = jax.vmap(lambda old, slot, new: old.at[:, slot].set(new))
         keys, values = [], []
-        for i, block in enumerate(self.blocks):
+        for block, old_keys, old_values in self._layers(memory):
             query, key, value = block.project(x)
-            put = lambda new, old: jnp.where(here[:, :, None, None], new[:, None], old[:, i])  # noqa: B023
-            keys.append(put(key, memory.keys))
-            values.append(put(value, memory.values))
-            logits = contract("bhd,bshd->bhs", query, keys[-1])
+            keys.append(write(old_keys, slot, key))
+            values.append(write(old_values, slot, value))
+            logits = contract("bhd,bhsd->bhs", query, keys[-1])
             weights = jax.nn.softmax(jnp.where(visible[:, None], logits, HIDDEN))
-            x = block.finish(x, contract("bhs,bshd->bhd", weights, values[-1]))
-        stack = lambda slots: jnp.stack(slots, 1)
-        return self.norm(x), Cache(stack(keys), stack(values), memory.position + 1)
+            x = block.finish(x, contract("bhs,bhsd->bhd", weights, values[-1]))
+        return self.norm(x), Cache(tuple(keys), tuple(values), memory.position + 1)
 
     def unroll(self, x: Array, first: Array, memory: Cache) -> tuple[Array, Cache]:
-        """Unroll over a window: x [T, B, width], first [T, B], memory [B] before its first step.
+        """Unroll over a window: x [T, B, width], first [T, B], memory [B] before its first step,
+        which may have no slots (`Cache.shrink`).
 
         Returns features [T, B, width] and the memory after each step, [T, B]: a copy of the cache
         for every step, which costs nothing if it is not used.
@@ -126,16 +143,17 @@ class Transformer(nn.Module):
         slot = jnp.minimum(position, self.length - 1)
         # A step sees the memory as long as no episode began in the window. Within the window it
         # sees itself and the earlier steps of its own episode.
-        remembered = jnp.arange(self.length) < memory.position[:, None]  # [B, length]
-        remembered = (start < 0)[:, :, None] & remembered  # [T, B, length]
-        same = (start[:, None] == start[None]) & (time[:, None] >= time)[:, :, None]  # [T, T', B]
-        visible = jnp.concatenate([remembered, jnp.moveaxis(same, 1, 2)], -1)[:, :, None]
+        slots = memory.keys[0].shape[2]
+        remembered = jnp.arange(slots) < memory.position[:, None]  # [B, slots]
+        remembered = (start < 0).T[:, :, None] & remembered[:, None]  # [B, T, slots]
+        same = (start.T[:, :, None] == start.T[:, None]) & (time[:, None] >= time)  # [B, T, T']
+        visible = jnp.concatenate([remembered, same], -1)[:, None]
 
         x = x + self.positions[slot]
         keys, values = [], []
         attend = module_again(Block.attend)
-        for i, block in enumerate(self.blocks):
-            x, key, value = attend(block, x, memory.keys[:, i], memory.values[:, i], visible)
+        for block, old_keys, old_values in self._layers(memory):
+            x, key, value = attend(block, x, old_keys, old_values, visible)
             keys.append(key)
             values.append(value)
 
@@ -143,16 +161,22 @@ class Transformer(nn.Module):
         filled = time[:, None, None] - position[:, :, None] + jnp.arange(self.length)
         row = jnp.arange(x.shape[1])[None, :, None]
 
-        def caches(old: Array, new: list[Array]) -> Array:
-            window = jnp.stack(new, 2)  # [T, B, layers, heads, d]
-            taken = window[jnp.clip(filled, 0, len(time) - 1), row]  # [T, B, length, layers, ...]
-            old = jnp.moveaxis(old, 1, 2)[None]
-            return jnp.moveaxis(jnp.where(filled[..., None, None, None] < 0, old, taken), 2, 3)
+        def caches(old: Array, new: Array) -> Array:
+            taken = jnp.moveaxis(new, 2, 1)[row, jnp.clip(filled, 0, len(time) - 1)]
+            taken = jnp.moveaxis(taken, 3, 2)  # [T, B, heads, length, d]
+            # Without slots what was filled before the window is hidden.
+            return jnp.where(filled[:, :, None, :, None] < 0, old, taken) if slots else taken
 
-        after = Cache(caches(memory.keys, keys), caches(memory.values, values), position + 1)
+        every = lambda old, new: tuple(map(caches, old, new))
+        after = Cache(every(memory.keys, keys), every(memory.values, values), position + 1)
         return self.norm(x), after
+
+    def _layers(self, memory: Cache) -> Iterator[tuple[Block, Array, Array]]:
+        """Return each block with the keys and values that it remembers."""
+        return zip(self.blocks, memory.keys, memory.values, strict=True)
 
     def initial(self, n: int) -> Cache:
         """Return the empty memory [n] before an episode's first step."""
-        empty = jnp.zeros((n, self.layers, self.length, self.heads, self.width // self.heads))
-        return Cache(empty, empty, jnp.zeros(n, jnp.int32))
+        shape = n, self.heads, self.length, self.width // self.heads
+        empty = lambda: tuple(jnp.zeros(shape) for _ in range(self.layers))
+        return Cache(empty(), empty(), jnp.zeros(n, jnp.int32))

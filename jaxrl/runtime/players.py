@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.core import trees
+from jaxrl.core import memory as memories
 from jaxrl.core.errors import UserError
 from jaxrl.core.stream import Endings
 from jaxrl.core.types import Batch, Key, Policy, TimeStep, Transition, Tree
@@ -45,7 +45,8 @@ def act(
     """
 
     def one(state, key, timestep, memory):
-        memory = trees.where(timestep.first, policy.memory(timestep.first.shape[0]), memory)
+        blank = policy.memory(timestep.first.shape[0])
+        memory = memories.restart(timestep.first, blank, memory)
         return policy.act(state, timestep, memory, jax.random.fold_in(key, t), greedy)
 
     if members is None:

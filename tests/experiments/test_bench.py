@@ -87,6 +87,19 @@ def test_the_speed_on_the_host_is_what_was_recorded():
         assert f"{rounded[0]} sbx, {rounded[1]} Stable-Baselines3" in readme
 
 
+def test_the_speed_of_tokens_is_what_was_recorded():
+    found = json.loads((BENCH / "results" / "cpu-2-cores-tokens.json").read_text())["records"]
+    assert report.tokens(found) in (BENCH / "README.md").read_text()
+    speed = (BENCH.parents[1] / "docs/speed.md").read_text()
+    for case in dict.fromkeys(record["case"] for record in found):
+        row = [
+            report.ratio(report.against(found, name, side, case=case))
+            for name in ("rollout_tokens_per_s", "update_tokens_per_s", "tokens_per_s")
+            for side in ("floor", "trl")
+        ]
+        assert f"| {' | '.join(row)} |" in speed
+
+
 def test_steps_per_second_on_the_host_are_divided_within_a_round():
     def record_of(side, turn, rate):
         result = {"steps_per_s": rate} if rate else {"failure": "crashed"}
@@ -99,6 +112,21 @@ def test_steps_per_second_on_the_host_are_divided_within_a_round():
     found = cells(report.host(records))
     assert found["sac", report.OURS] == ["100 (90-300)", "2.50 [2.00, 3.00]"]
     assert found["sac", "sbx"] == ["75 (50-100)", "-"]
+
+
+def test_rates_of_tokens_are_divided_within_a_round():
+    def record_of(side, turn, rate):
+        result = {"rollout_tokens_per_s": rate} if rate else {"failure": "crashed"}
+        return {"case": "small", "variant": side, "round": turn, "result": result}
+
+    records = [
+        *(record_of(report.OURS, turn, rate) for turn, rate in enumerate([300.0, 100.0, 90.0])),
+        *(record_of("floor", turn, rate) for turn, rate in enumerate([600.0, 400.0, 90.0])),
+        *(record_of("trl", turn, rate) for turn, rate in enumerate([100.0, 50.0, None])),
+    ]
+    found = cells(report.tokens(records))["small", "rollout, tokens/s"]
+    assert found[:3] == ["100 (90-300)", "400 (90-600)", "75 (50-100)"]
+    assert found[3:] == ["0.50 [0.25, 1.00]", "2.50 [2.00, 3.00]"]
 
 
 def test_an_exponent_is_the_slope_of_the_larger_half():

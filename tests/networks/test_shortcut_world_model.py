@@ -36,7 +36,7 @@ def test_unrolling_is_stepping_and_denoising_leaves_no_trace():
         kept = jax.tree.map(lambda x, t=t: x[t], caches)
         np.testing.assert_array_equal(cache.position, kept.position)
         seen = np.arange(T + 1) <= t
-        for a, b in ((cache.keys, kept.keys), (cache.values, kept.values)):
+        for a, b in zip(cache.keys + cache.values, kept.keys + kept.values, strict=True):
             np.testing.assert_allclose(a[:, :, seen], b[:, :, seen], rtol=1e-4, atol=1e-5)
 
 

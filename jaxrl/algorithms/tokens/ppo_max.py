@@ -20,13 +20,11 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl import losses
-from jaxrl.algorithms.policy_gradient.shared.actor_critic import (
-    estimate_advantages,
-    policy_network,
-)
+from jaxrl.algorithms.policy_gradient.shared.actor_critic import policy_network
 from jaxrl.algorithms.tokens.shared.answers import (
     Sample,
     check,
+    estimate_advantages,
     evaluate,
     on_answers,
     token_output,

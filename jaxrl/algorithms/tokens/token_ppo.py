@@ -8,10 +8,10 @@ from __future__ import annotations
 import dataclasses
 
 from jaxrl import losses
-from jaxrl.algorithms.policy_gradient.shared.actor_critic import estimate_advantages
 from jaxrl.algorithms.tokens.shared.answers import (
     Sample,
     check,
+    estimate_advantages,
     evaluate,
     on_answers,
     token_output,

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from jaxrl import envs, losses
+from jaxrl.algorithms.policy_gradient.shared.actor_critic import estimate_advantages
 from jaxrl.algorithms.tokens.gpg import gpg
 from jaxrl.algorithms.tokens.grpo import grpo
 from jaxrl.algorithms.tokens.pass_at_k import pass_at_k
@@ -22,6 +23,7 @@ from jaxrl.algorithms.tokens.ppo_max import ppo_max
 from jaxrl.algorithms.tokens.rloo import rloo
 from jaxrl.algorithms.tokens.rpg import rpg
 from jaxrl.algorithms.tokens.rpg_clipped import rpg_clipped
+from jaxrl.algorithms.tokens.shared import answers
 from jaxrl.algorithms.tokens.token_ppo import token_ppo
 from jaxrl.algorithms.tokens.token_reinforce import token_reinforce
 from jaxrl.algorithms.tokens.token_supervised import token_supervised
@@ -36,7 +38,7 @@ from jaxrl.envs.classic.cartpole import cartpole
 from jaxrl.envs.wrappers.time_limit import time_limit
 from jaxrl.kit import SEQUENCE, Minibatch
 from tests.contracts.structure import check_structure
-from tests.kit.stub import losses_of
+from tests.kit.stub import losses_of, stub
 
 ENV = envs.make("addition", digits=1)
 LONGEST = ENV.max_steps or 0
@@ -74,10 +76,11 @@ def policy(log_prob):
 
 
 def speaks(log_prob):
-    """A part: policy, value and memory, of a window or of a step."""
+    """A part: policy, value and memory, of a window; T + 1 steps are time steps and successors."""
 
     def apply(timestep, memory, method="__call__"):
-        return policy(log_prob), jnp.asarray(VALUE if method == "unroll" else VALUE[0]), ()
+        assert method == "unroll"
+        return policy(log_prob), jnp.broadcast_to(VALUE[0], timestep.first.shape), ()
 
     return apply
 
@@ -408,7 +411,7 @@ def test_environments_that_do_not_fit():
 
 def test_a_transformer_has_the_heads_that_it_is_told():
     _, recipe = build(grpo, transformer=3, attention_heads=4)
-    assert recipe.memory(2).keys.shape == (2, 3, LONGEST + 1, 4, 2)
+    assert [keys.shape for keys in recipe.memory(2).keys] == [(2, 4, LONGEST + 1, 2)] * 3
 
 
 def test_a_policy_without_memory():
@@ -428,6 +431,52 @@ def test_no_minibatch_is_taken_from_a_constant_cache():
     cache = (40 + 1) * config.memory.recurrent  # keys of one episode
     sizes = [math.prod(map(int, shape.rstrip("x").split("x"))) for shape in gathered]
     assert max(sizes) < config.groups.num_envs * cache
+
+
+@functools.cache
+def critic_case():
+    """A critic with a cache of keys, and whole episodes of different lengths."""
+    config, recipe = build(token_ppo, transformer=2, recurrent=16)
+    algorithm = token_ppo(ENV, config)
+    state = start(algorithm, random.key(0)).state
+    network = recipe.parts["actor_critic"].network
+    params = jax.tree.map(lambda x: 3 * x, state.agent.parts["actor_critic"].params)
+    critic = lambda *x, method="__call__": network.apply(params, *x, method=method)
+    hyper = {"discount": 0.9, "gae_lambda": 0.8}
+    net = stub(actor_critic=critic, network=lambda name: network, hyper=hyper)
+    policy = algorithm.policy(state)
+    _, batch, _ = jax.jit(algorithm.source.collect)(state.source, policy, random.key(1))
+    reward = jax.random.normal(random.key(2), batch.mask.shape) * batch.mask
+    t = batch.transitions
+    t = dataclasses.replace(t, next_timestep=dataclasses.replace(t.next_timestep, reward=reward))
+    return net, network, dataclasses.replace(batch, transitions=t)
+
+
+@pytest.mark.slow
+def test_whole_episodes_are_judged_as_windows_are():
+    """What one text of T + 1 steps gives is what a cache after each step gives."""
+    net, network, batch = critic_case()
+    assert len(set(batch.mask.sum(0).tolist())) > 1  # some end early
+    found = answers.estimate_advantages(net, batch)
+    memory = network.initial(batch.mask.shape[1])
+    expected = estimate_advantages(net, dataclasses.replace(batch, memory=memory))
+    assert float(jnp.abs(expected.value).max()) > 0.1
+    for name in ("value", "advantage", "target"):
+        ours, theirs = (np.asarray(getattr(x, name))[batch.mask] for x in (found, expected))
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_critic_keeps_no_cache_for_every_step():
+    net, network, batch = critic_case()
+    steps, episodes = batch.mask.shape
+    caches = steps * network.initial(episodes).keys[0].size
+    compiled = jax.jit(lambda batch: answers.estimate_advantages(net, batch)).lower(batch).compile()
+    sizes = [
+        math.prod(map(int, shape.split(",")))
+        for shape in re.findall(r"f32\[([\d,]+)\]", compiled.as_text())
+    ]
+    assert max(sizes) < caches
 
 
 @functools.cache

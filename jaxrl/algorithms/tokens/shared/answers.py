@@ -44,15 +44,19 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+import jax
 import jax.numpy as jnp
 
 from jaxrl import losses as losses_
+from jaxrl.algorithms.policy_gradient.shared.actor_critic import Sample as WindowSample
 from jaxrl.algorithms.policy_gradient.shared.actor_critic import (
     check_policy,
     policy_network,
     sample_and_record,
+    sample_of,
 )
 from jaxrl.algorithms.tokens.shared.settings import KL_ESTIMATES, Tokens
+from jaxrl.core import memory
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Array, Batch, Environment, TimeStep, Tree, struct
 from jaxrl.kit import SEQUENCE, STEP, Loss, LossOutput, Minibatch, Net, Part, Recipe
@@ -119,13 +123,13 @@ def unroll(part: Callable[..., Any], net: Net, timestep: TimeStep) -> tuple[Any,
 
 
 def blank_memory(net: Net, timestep: TimeStep) -> Tree:
-    """Return the memory [B] before whole episodes [T, B].
+    """Return the memory [B] before whole episodes [T, B], without room for earlier steps.
 
     Another policy may have acted, so the batch's memory is not used. It is created where it is
     read: a minibatch of it would be a gather from a constant, which XLA would evaluate for minutes
     while compiling.
     """
-    return net.network("actor_critic").initial(timestep.first.shape[1])
+    return memory.shrink(net.network("actor_critic").initial(timestep.first.shape[1]))
 
 
 def evaluate(net: Net, x: Sample) -> Evaluation:
@@ -137,6 +141,18 @@ def evaluate(net: Net, x: Sample) -> Evaluation:
 def divergence(estimate: str, now: Evaluation, x: Sample) -> Array:
     """Estimate the KL divergence from the reference policy, of each token [T, B]."""
     return KL_ESTIMATES[estimate](now.log_prob, x.reference)
+
+
+def estimate_advantages(net: Net, batch: Batch, part: str = "actor_critic") -> WindowSample:
+    """Estimate generalized advantages of the tokens of whole episodes by the actor-critic `part`.
+
+    The critic reads the first time step and all successors as one text of T + 1, so that it keeps
+    no memory after each step. What follows an episode's end is masked out.
+    """
+    x = batch.transitions
+    text = jax.tree.map(lambda a, b: jnp.concatenate([a[:1], b]), x.timestep, x.next_timestep)
+    _, value = unroll(getattr(net, part), net, text)
+    return sample_of(net, batch, value[:-1], value[1:])
 
 
 def token_output(net: Net, x: Sample, now: Evaluation, token_loss: Array) -> LossOutput:
@@ -204,8 +220,8 @@ def on_answers(
                 end, reward = score(net, reward.sum(0)), jnp.zeros_like(reward)
             reward += losses_.kl_penalized_reward(end, log_prob, reference, beta, mask)
         after = dataclasses.replace(t.next_timestep, reward=reward)
-        t, memory = dataclasses.replace(t, next_timestep=after), blank_memory(net, x.timestep)
-        batch = dataclasses.replace(batch, transitions=t, memory=memory, mask=mask)
+        t = dataclasses.replace(t, next_timestep=after)
+        batch = dataclasses.replace(batch, transitions=t, memory=None, mask=mask)
         return Sample(x.timestep, x.action, log_prob, reference, **judge(net, batch))
 
     return on_episodes(env, config, losses, prepare, ("mask", "transitions.extras.log_prob"))
