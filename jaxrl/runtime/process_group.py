@@ -1,4 +1,4 @@
-"""Who the processes of a run are, by its options or by what SLURM, Open MPI or Cloud TPU set."""
+"""The processes of a run, by its options or by what SLURM, Open MPI or Cloud TPU set."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def prepare(case: dict[str, Any], seed: int) -> decoding.Turn:
 
     @jax.jit
     def update(weights, reference, x):
-        """Both policies' outputs, and the gradient of one."""
+        """Compute the outputs of both policies and the gradient of one."""
         known = window(reference, x)
         return jax.grad(lambda weights: (window(weights, x) * known).mean())(weights)
 

@@ -113,7 +113,7 @@ def prepare(case: dict[str, Any], seed: int) -> decoding.Turn:
     )
     generate = trainer.model.generate
 
-    def timed(*positional: Any, **options: Any) -> Any:
+    def time_generation(*positional: Any, **options: Any) -> Any:
         clock = time.perf_counter()
         found = generate(*positional, **options)
         seconds["generate"] = time.perf_counter() - clock
@@ -122,7 +122,7 @@ def prepare(case: dict[str, Any], seed: int) -> decoding.Turn:
         assert tuple(written) == whole, f"{tuple(written)} was generated, not {whole}"
         return found
 
-    trainer.model.generate = timed
+    trainer.model.generate = time_generation
 
     def train() -> None:
         asked.acquire()

@@ -105,3 +105,11 @@ def test_on_policy_bounds_of_the_ratio_change_nothing(names):
         # SAPO's gate has the slope 1 at a ratio of 1, whatever its temperature.
         np.testing.assert_allclose(other, first, rtol=1e-3, atol=1e-6, err_msg=name)
     assert np.abs(step("grpo") - step("bnpo")).max() > 1e-3
+
+
+@pytest.mark.slow
+def test_on_policy_dr_grpo_is_rloo_but_for_a_factor():
+    """Both sum tokens; the mean of a group of 4 has 3/4 of the distance to that of the others."""
+    expected = step("rloo") * 3 / 4
+    assert np.abs(expected).max() > 1e-3
+    np.testing.assert_allclose(step("dr_grpo"), expected, rtol=1e-3, atol=1e-6)

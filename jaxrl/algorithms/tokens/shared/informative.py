@@ -16,7 +16,7 @@ from jaxrl.sources import kept_groups
 
 def wait_for_informative(recipe: Recipe, answers: int) -> Recipe:
     """Return a recipe whose update changes nothing until a share `net.hyper.informative` of the
-    groups, of `answers` each, contains different rewards. Those that do are kept meanwhile."""
+    groups, of `answers` each, contains different rewards, and keeps the groups that do."""
 
     def update(net, batch):
         returns = jnp.where(batch.mask, batch.transitions.reward, 0.0).sum(0)
