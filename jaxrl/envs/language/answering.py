@@ -57,7 +57,7 @@ class Grader(Protocol):
         ...
 
 
-def verified(verify: Callable[[Array, Array], Array]) -> Grader:
+def right_or_wrong(verify: Callable[[Array, Array], Array]) -> Grader:
     """Return a grader that pays 1 for right answers; an answer that was cut off is never right.
 
     verify(prompt, answer) -> bool [], whether an answer is right.
@@ -87,9 +87,9 @@ def answering(
 
     vocabulary: texts of the tokens 0 .. V - 1; the last one is END.
     prompt(key, params) -> int32 [P].
-    grade: the grade of an answer: `verified(verify)` for right and wrong ones, or a function that
-        scores it. Its reward is paid at the end, `success` becomes a metric, and `judged` the
-        channel `TimeStep.privileged["judged"]`, zeros until the end.
+    grade: the grade of an answer: `right_or_wrong(verify)`, or a function that scores it. Its
+        reward is paid at the end, `success` becomes a metric, and `judged` the channel
+        `TimeStep.privileged["judged"]`, zeros until the end.
     solve(prompt) -> int32 [A], a good answer, filled up with END; None without an expert.
     judge: the preference between two answers to one prompt, by what their grades say is `judged`.
     """
@@ -104,7 +104,7 @@ def answering(
             "tokens": {"decision": decision},
         }
 
-    def graded(text: Array, ended: Array, done: Array, params: Tree) -> tuple[Array, dict]:
+    def grade_text(text: Array, ended: Array, done: Array, params: Tree) -> tuple[Array, dict]:
         """Return the reward and the channels of a grade, zeros before the end."""
         found = grade(text[:prompt_length], text[prompt_length:], ended, params)
         found = jax.tree.map(lambda x: jnp.where(done, x, jnp.zeros_like(x)), found)
@@ -119,7 +119,7 @@ def answering(
         empty = jnp.full(answer_length, end, jnp.int32)
         state = State(jnp.concatenate([prompt(key, params), empty]), jnp.zeros((), jnp.int32))
         no = jnp.zeros((), bool)
-        _, shapes = jax.eval_shape(graded, state.text, no, no, params)
+        _, shapes = jax.eval_shape(grade_text, state.text, no, no, params)
         return state, timesteps.first(state.text[0], **trees.zeros(shapes), **emit(state))
 
     def step(key: Key, state: State, action: Array, params: Tree) -> tuple[State, TimeStep]:
@@ -129,7 +129,7 @@ def answering(
         text = jnp.where(jnp.arange(state.text.shape[0]) == position, token, state.text)
         ended = ~reading & (token == end)
         done = ended | (position == text.shape[0] - 1)
-        reward, channels = graded(text, ended, done, params)
+        reward, channels = grade_text(text, ended, done, params)
         state = State(text, position)
         return state, timesteps.following(token, reward, done, **channels, **emit(state))
 
