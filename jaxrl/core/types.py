@@ -543,7 +543,7 @@ class Source:
     partition: Tree = REPLICATED
     """PartitionSpecs that split the state over devices, as a prefix of the state's tree."""
     plays_in_init: bool = False
-    """Whether `init` plays episodes that are learned from, such as a dataset that is drawn once; a
+    """True if `init` plays episodes that are learned from, such as a dataset that is drawn once; a
     warm start repeats it with the policy that was taken over."""
     host_play: Any = None
     """Kind of the windows that the host plays for it (`sources.handed.Play`); None where `collect`

@@ -44,7 +44,7 @@ def judged_of(batch: Batch) -> Tree:
     return jax.tree.map(at_end, t.next_timestep.privileged["judged"])
 
 
-def ranked(key: Key, preference: Array, rank: str = "extremes") -> Array:
+def choose_pair(key: Key, preference: Array, rank: str = "extremes") -> Array:
     """Return a chosen and a rejected answer of each group, as places int32 [P, 2] in the group.
 
     Each two answers are compared once; the comparison is drawn from `preference`. With `extremes`
@@ -69,7 +69,7 @@ def judged_pairs(
     source: whole episodes [T, P * G], those of a group (G answers to one prompt) side by side.
     env: what they are played in; its judge compares them.
     size: answers of a group, G.
-    rank: which two of a group, as in `ranked`.
+    rank: which two of a group, as in `choose_pair`.
     num_shards: logical shards of a batch.
 
     Batches have no memory and no tail. Raises `UserError` for an environment without a judge, an
@@ -149,7 +149,7 @@ def pair_dataset(
 def _choose(batch: Batch, judge: Judge, size: int, rank: str, key: Key) -> Batch:
     """Return the chosen and the rejected episode of each group of `size`, as neighbors."""
     preference = win_probabilities(judge, judged_of(batch), size)
-    places = ranked(key, preference, rank)
+    places = choose_pair(key, preference, rank)
 
     def take(x: Array) -> Array:
         groups = x.reshape(x.shape[0], -1, size, *x.shape[2:])

@@ -198,6 +198,8 @@ GATHERED = {
         [
             *("gpg", "grpo", "pass_at_k", "ppo_max", "rloo", "rpg", "rpg_clipped", "spiral"),
             *("token_ppo", "token_reinforce", "token_supervised"),
+            *("dpo", "online_dpo", "orpo", "simpo", "cpo", "kto"),
+            *("nash_mirror_prox", "egpo", "inpo", "sppo", "rebel"),
         ],
         "the transformer's caches, or what its positions are learned from",
     ),

@@ -93,7 +93,7 @@ def _with_reset(**changes: Any) -> Environment:
     return dataclasses.replace(line, reset=reset)
 
 
-def _judged() -> Environment:
+def _line_with_judge() -> Environment:
     """Build `line` with something to judge."""
     env = _with_step(privileged=lambda timestep, state, params: {"judged": state.position})
     reset = _with_reset(privileged={"judged": jnp.float32(0)}).reset
@@ -383,11 +383,11 @@ BROKEN = {
         "judge has nothing to compare; time steps need privileged['judged']",
     ),
     "a judge of one word": (
-        dataclasses.replace(_judged(), judge=lambda judged, other: jnp.float32(0.5)),
+        dataclasses.replace(_line_with_judge(), judge=lambda judged, other: jnp.float32(0.5)),
         "judge must return one probability in [0, 1] for each pair",
     ),
     "a judge with a favorite place": (
-        dataclasses.replace(_judged(), judge=lambda judged, other: 0.4 + 0 * judged),
+        dataclasses.replace(_line_with_judge(), judge=lambda judged, other: 0.4 + 0 * judged),
         "judge prefers one of two and the other with probabilities that do not add to 1",
     ),
     "no time in a step": (
@@ -422,7 +422,7 @@ def test_a_wrapped_environment_passes():
 
 def test_a_judge_passes():
     judge = lambda judged, other: jax.nn.sigmoid(judged - other)
-    check_environment(dataclasses.replace(_judged(), judge=judge), STEPS)
+    check_environment(dataclasses.replace(_line_with_judge(), judge=judge), STEPS)
 
 
 def test_states_of_time_steps_pass():

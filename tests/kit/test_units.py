@@ -44,7 +44,7 @@ def answer_loss(net, x):
     return net.a(jnp.zeros((), int)) * total(x)
 
 
-def updated(one, update=None, data=None, **more):
+def update_once(one, update=None, data=None, **more):
     """Return the step that the only weight took (its gradient) and the metrics."""
     parts = {"a": Part(Table([0.0]), (), STATIC.optimizer)}
     recipe = Recipe(parts, act, (one,), update, **more)
@@ -66,20 +66,20 @@ def differences():
 
 
 def test_a_pair_counts_once_and_not_if_none_of_its_steps_does():
-    step, metrics = updated(pair_loss)
+    step, metrics = update_once(pair_loss)
     np.testing.assert_allclose(step, differences().mean(), rtol=1e-5)
     np.testing.assert_allclose(metrics["first"], sums()[[0, 2, 6]].mean(), rtol=1e-5)
 
 
 def test_answers_count_alike_whatever_their_length():
-    step, _ = updated(answer_loss)
+    step, _ = update_once(answer_loss)
     np.testing.assert_allclose(step, sums()[LENGTH > 0].mean(), rtol=1e-5)
 
 
 def test_weights_are_those_of_pairs():
     weight = jnp.asarray([1.0, 0.0, 5.0, 2.0])
     update = lambda net, data: net.descend(pair_loss, data, weight=weight)
-    step, _ = updated(pair_loss, update)
+    step, _ = update_once(pair_loss, update)
     np.testing.assert_allclose(step, (differences() * [1, 0, 2]).mean(), rtol=1e-5)
 
 
@@ -87,7 +87,7 @@ def test_without_a_mask_all_pairs_count():
     whole = loss("a", name="loss", unit=PAIRS)(
         lambda net, x: net.a(0) * (x.x.reward.sum(0).reshape(-1, 2) @ jnp.array([1.0, -1.0])) ** 2
     )
-    assert updated(whole, data=batch())[0] == pytest.approx(
+    assert update_once(whole, data=batch())[0] == pytest.approx(
         ((NUMBER.sum(0).reshape(-1, 2) @ [1, -1]) ** 2).mean(), rel=1e-5
     )
 
@@ -95,13 +95,13 @@ def test_without_a_mask_all_pairs_count():
 @pytest.mark.parametrize("rows", [0, 2 * T])
 @pytest.mark.parametrize("minibatches", [1, 2])
 def test_minibatches_and_chunks_keep_pairs_whole(minibatches, rows):
-    """With the same number of pairs that count in each minibatch the steps add up to the mean."""
+    """Steps add up to the mean where minibatches have equally many pairs that count."""
     passes = Passes(epochs=1, minibatches=minibatches, chunk_rows=rows)
     data = batch(mask=jnp.ones((T, B), bool))
     update = lambda net, data: net.epochs(
         passes, data, lambda net, some: net.descend(pair_loss, some), unit=PAIRS
     )
-    step, _ = updated(pair_loss, update, data)
+    step, _ = update_once(pair_loss, update, data)
     expected = (NUMBER.sum(0).reshape(-1, 2) @ [1, -1]) ** 2
     np.testing.assert_allclose(step, minibatches * expected.mean(), rtol=1e-5)
 
@@ -111,7 +111,7 @@ def test_chunks_with_a_mask_have_the_gradient_of_the_whole():
     update = lambda net, data: net.epochs(
         passes, data, lambda net, some: net.descend(pair_loss, some), unit=PAIRS
     )
-    np.testing.assert_allclose(updated(pair_loss, update)[0], differences().mean(), rtol=1e-5)
+    np.testing.assert_allclose(update_once(pair_loss, update)[0], differences().mean(), rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_minibatches_that_tear_units_apart_are_refused(one, unit, message):
     step = lambda net, some: net.descend(one, some)
     update = lambda net, data: net.epochs(Passes(minibatches=2), data, step, unit=unit)
     with pytest.raises(UserError, match=message):
-        updated(one, update)
+        update_once(one, update)
 
 
 def test_larger_groups_keep_pairs_and_answers_whole():
@@ -141,7 +141,7 @@ def test_larger_groups_keep_pairs_and_answers_whole():
         update = lambda net, data, step=step, passes=passes: net.epochs(
             passes, data, step, unit=Unit(sequences=True, columns=4)
         )
-        assert np.isfinite(updated(one, update)[0])
+        assert np.isfinite(update_once(one, update)[0])
 
 
 def test_consecutive_minibatches_of_rows_have_no_sequences():
@@ -149,25 +149,25 @@ def test_consecutive_minibatches_of_rows_have_no_sequences():
         3, data, lambda net, some: net.descend(pair_loss, some)
     )
     with pytest.raises(UserError, match="these minibatches are of steps"):
-        updated(pair_loss, update)
+        update_once(pair_loss, update)
 
 
 def test_shapes_that_do_not_fit_are_refused():
     wrong = loss("a", name="loss", unit=PAIRS)(lambda net, x: net.a(0) * total(x))
     with pytest.raises(UserError, match=r"gave values \[8\]; it must give \[4\]"):
-        updated(wrong)
+        update_once(wrong)
     report = loss("a", name="loss", unit=PAIRS)(
         lambda net, x: LossOutput(total(x)[::2] * net.a(0), {"each": total(x)})
     )
     with pytest.raises(UserError, match=r"reports 'each' \[8\]; it must have one value for each"):
-        updated(report)
+        update_once(report)
     thirds = loss("a", name="loss", unit=Unit(True, 3))(lambda net, x: net.a(0) * total(x)[::3])
     with pytest.raises(UserError, match="into which 8 columns do not divide"):
-        updated(thirds)
+        update_once(thirds)
 
 
 def test_losses_of_different_units_cannot_be_added():
     with pytest.raises(UserError, match="of groups of 2 sequences and 'loss' one of sequences"):
         plus(pair_loss, answer_loss)
     both = plus(pair_loss, loss("a", name="other", unit=PAIRS)(pair_loss.function), 2.0)
-    np.testing.assert_allclose(updated(both)[0], 3 * differences().mean(), rtol=1e-5)
+    np.testing.assert_allclose(update_once(both)[0], 3 * differences().mean(), rtol=1e-5)

@@ -1,4 +1,4 @@
-"""What a source plays before learning is played again after a warm start."""
+"""Warm starts play again what a source plays before learning."""
 
 import types
 
@@ -23,6 +23,7 @@ def dpo():
 
 def dqn():
     sizes = {"num_envs": 4, "hidden": (4,), "batch_size": 4, "capacity": 32, "warmup": 8}
+    sizes |= {"exploration.start": 0.0, "exploration.end": 0.0}
     return algorithms.dqn(envs.make("cartpole"), sizes)
 
 

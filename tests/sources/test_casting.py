@@ -1,4 +1,4 @@
-"""Who plays which episode of a batch."""
+"""Players of the episodes of a batch."""
 
 import jax.numpy as jnp
 import numpy as np

@@ -16,7 +16,7 @@ from jaxrl.core.types import Policy
 from jaxrl.envs.wrappers import start_key
 from jaxrl.envs.wrappers.start_key import Params as Start
 from jaxrl.sources import episodes, judged_pairs, pair_dataset
-from jaxrl.sources.pairs import judged_of, ranked
+from jaxrl.sources.pairs import choose_pair, judged_of
 from jaxrl.tasks import repeat, starts
 
 ENV = envs.make("judged_words", letters=2, length=2)
@@ -42,7 +42,7 @@ def groups(count, size):
 
 def test_a_comparison_comes_out_as_often_as_it_is_probable():
     probability = jnp.array([[0.5, 0.8], [0.2, 0.5]])
-    places = ranked(random.key(0), jnp.broadcast_to(probability, (20_000, 2, 2)))
+    places = choose_pair(random.key(0), jnp.broadcast_to(probability, (20_000, 2, 2)))
     assert set(map(tuple, places.tolist())) == {(0, 1), (1, 0)}
     np.testing.assert_allclose((places[:, 0] == 0).mean(), 0.8, atol=0.01)
 
@@ -50,14 +50,14 @@ def test_a_comparison_comes_out_as_often_as_it_is_probable():
 def test_the_extremes_of_a_group_won_most_and_least():
     order = np.array([2, 0, 3, 1])  # strength of each answer
     certain = (order[:, None] > order).astype(np.float32)
-    np.testing.assert_array_equal(ranked(random.key(0), certain[None]), [[2, 1]])
-    np.testing.assert_array_equal(ranked(random.key(0), certain[None], "first_two"), [[0, 1]])
+    np.testing.assert_array_equal(choose_pair(random.key(0), certain[None]), [[2, 1]])
+    np.testing.assert_array_equal(choose_pair(random.key(0), certain[None], "first_two"), [[0, 1]])
     circle = np.array([[0, 1, 0], [0, 0, 1], [1, 0, 0]], np.float32)  # all win once
-    chosen, rejected = ranked(random.key(0), circle[None])[0]
+    chosen, rejected = choose_pair(random.key(0), circle[None])[0]
     assert chosen != rejected
 
 
-def played(source, policy, seed=0):
+def sample_batch(source, policy, seed=0):
     start_key, collect_key, sample_key = jax.random.split(random.key(seed), 3)
     state = source.init(start_key, source.hyper, policy)
     state, fresh, _ = source.collect(state, policy, collect_key)
@@ -95,12 +95,12 @@ def test_a_dataset_is_labeled_once_and_as_its_judge_prefers():
     state = source.init(random.key(0), {}, UNIFORM)
     transitions, mask = state.data
     assert mask.shape == (2, 8192)
-    batch = dataclasses.replace(played(source, UNIFORM), transitions=transitions, mask=mask)
+    batch = dataclasses.replace(sample_batch(source, UNIFORM), transitions=transitions, mask=mask)
     won = win_probabilities(ENV.judge, judged_of(batch), 2)[:, 0, 1]
-    # Of a fair label P(first) the expected probability of the chosen one is E[p^2 + (1 - p)^2].
+    # A fair label's chosen answer has the expected probability E[p^2 + (1 - p)^2].
     np.testing.assert_allclose(won.mean(), (won**2 + (1 - won) ** 2).mean(), atol=0.02)
     # Twice the same batches, and every pair of a batch is one of the dataset.
-    one, two = (played(source, UNIFORM, seed=3) for _ in range(2))
+    one, two = (sample_batch(source, UNIFORM, seed=3) for _ in range(2))
     assert texts(one) == texts(two) and len(texts(one)) == 1024
     known = texts(batch)
     pairs = lambda x: {(x[i], x[i + 1]) for i in range(0, len(x), 2)}
@@ -117,7 +117,7 @@ def test_a_dataset_is_not_played_again():
 
 
 def test_episodes_tell_their_judge_what_they_said_at_their_end():
-    batch = played(groups(64, 2), UNIFORM)
+    batch = sample_batch(groups(64, 2), UNIFORM)
     judged = np.asarray(judged_of(batch))
     reward = np.asarray(jnp.where(batch.mask, batch.transitions.reward, 0).sum(0))
     np.testing.assert_allclose(judged[:, 0], reward, rtol=1e-6)

@@ -40,7 +40,7 @@ def _plain(function: Callable[..., Array]) -> Objective:
     return lambda h, chosen, rejected: function(*_four(chosen, rejected), h.beta)
 
 
-def _smoothed(function: Callable[..., Array]) -> Objective:
+def _with_smoothing(function: Callable[..., Array]) -> Objective:
     """Return a loss that also reads how probably a label is wrong."""
     return lambda h, *both: function(*_four(*both), h.beta, h.label_smoothing)
 
@@ -70,18 +70,18 @@ def cloning(chosen: Answers) -> Array:
 
 
 OBJECTIVES: dict[str, Objective] = {
-    "sigmoid": _smoothed(losses.dpo),
-    "sigmoid_norm": _per_token(_smoothed(losses.dpo)),
+    "sigmoid": _with_smoothing(losses.dpo),
+    "sigmoid_norm": _per_token(_with_smoothing(losses.dpo)),
     "hinge": _plain(losses.dpo_hinge),
     "ipo": _per_token(_plain(losses.ipo)),
     "ipo_sum": _plain(losses.ipo),
-    "exo_pair": _smoothed(losses.exo),
+    "exo_pair": _with_smoothing(losses.exo),
     "nca_pair": _plain(losses.nca),
-    "robust": _smoothed(losses.robust_dpo),
+    "robust": _with_smoothing(losses.robust_dpo),
     "bco_pair": _plain(losses.bco),
     "sppo_hard": _sppo_hard,
-    "aot": _smoothed(losses.aot),
-    "aot_unpaired": _smoothed(losses.aot_unpaired),
+    "aot": _with_smoothing(losses.aot),
+    "aot_unpaired": _with_smoothing(losses.aot_unpaired),
     "apo_zero": _plain(losses.apo_zero),
     "apo_down": _plain(losses.apo_down),
     "discopop": _discopop,

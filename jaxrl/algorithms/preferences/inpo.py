@@ -14,7 +14,7 @@ from jaxrl import losses
 from jaxrl.algorithms.preferences.shared import games
 from jaxrl.algorithms.preferences.shared.games import Group, loss_of_groups, on_games
 from jaxrl.algorithms.preferences.shared.measures import measure_answers
-from jaxrl.algorithms.preferences.shared.settings import SMALL_GAME, Answers, RegularizedGame
+from jaxrl.algorithms.preferences.shared.settings import SMALL_GAME, RegularizedGame, SelfPlay
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Array, Batch, Environment, Source
 from jaxrl.kit import AlgorithmBuilder, Net, Recipe, group, hyper, static
@@ -22,7 +22,7 @@ from jaxrl.sources import judged_pairs
 
 
 @group
-class Compared(Answers):
+class Compared(SelfPlay):
     """Pairs of answers to the same prompt, written by the anchor and compared once."""
 
     answers: int = static(2, low=2, high=2)
@@ -30,7 +30,7 @@ class Compared(Answers):
 
     def source(self, env: Environment) -> Source:
         """Return a source of pairs, the preferred answer first."""
-        return judged_pairs(Answers.source(self, env), env, 2, num_shards=self.num_shards)
+        return judged_pairs(SelfPlay.source(self, env), env, 2, num_shards=self.num_shards)
 
 
 @group
@@ -48,13 +48,13 @@ def group_loss(net: Net, group: Group) -> Array:
     return losses.inpo(*both, net.hyper.eta, net.hyper.beta)
 
 
-def won(batch: Batch) -> Array:
+def outcomes(batch: Batch) -> Array:
     """Score the preferred answer of each pair 1 and the other 0."""
     return (jnp.arange(batch.transitions.reward.shape[1]) % 2 == 0).astype(jnp.float32)
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
-    return on_games(env, config, loss_of_groups(2, group_loss), won)
+    return on_games(env, config, loss_of_groups(2, group_loss), outcomes)
 
 
 def check(env: Environment, config: Any, name: str) -> None:

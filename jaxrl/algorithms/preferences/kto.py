@@ -43,7 +43,7 @@ class Config(ReferencePolicy):
     """Weight of bad answers (lambda_U)."""
 
 
-def mismatched(x: Minibatch) -> Minibatch:
+def swap_answers(x: Minibatch) -> Minibatch:
     """Return the answers of each pair as if they were given to the prompt of the pair before.
 
     Prompts must be equally long: an episode is read up to its first decision, and goes on with the
@@ -64,7 +64,7 @@ def mismatched(x: Minibatch) -> Minibatch:
 
 def reference_point(net: Net, x: Minibatch) -> Array:
     """Return the estimate of KL(policy || reference) by answers to other prompts, a scalar."""
-    other = mismatched(x)
+    other = swap_answers(x)
     sample = other.x
     now, frozen = (
         losses.sequence_log_prob(

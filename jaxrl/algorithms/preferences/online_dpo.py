@@ -1,7 +1,7 @@
 """Online DPO (Guo et al., 2024, "Direct language model alignment from online AI feedback",
 arXiv:2402.04792): DPO whose pairs are written by the policy as it is and judged at once, in every
-update. Of more than two answers to a prompt, those with the most and the fewest wins
-against the others are a pair. The losses are those of `dpo`."""
+update. The pair of a larger group are its answers with the most and the fewest wins against the
+others. The losses are those of `dpo`."""
 
 from __future__ import annotations
 
@@ -27,4 +27,4 @@ class Config(Objectives):
 online_dpo = AlgorithmBuilder("online_dpo", Config, recipe, check=check, measure=measure_answers)
 
 TINY = {name: x for name, x in SMALL_PAIRS.items() if name not in ("count", "batch_size")}
-TINY |= {"prompts": 4, "answers": 3, "num_shards": 4}
+TINY |= {"prompts": 8, "answers": 3}

@@ -16,13 +16,13 @@ from jaxrl.algorithms.preferences.shared.games import (
     returns,
 )
 from jaxrl.algorithms.preferences.shared.measures import measure_answers
-from jaxrl.algorithms.preferences.shared.settings import SMALL_GAME, Answers, Game
+from jaxrl.algorithms.preferences.shared.settings import SMALL_GAME, Game, SelfPlay
 from jaxrl.core.types import Array, Environment
 from jaxrl.kit import AlgorithmBuilder, Net, Recipe, group, static
 
 
 @group
-class Two(Answers):
+class Two(SelfPlay):
     """Two answers to each prompt, written by the last iteration's policy."""
 
     answers: int = static(2, low=2, high=2)
@@ -43,7 +43,7 @@ def group_loss(net: Net, group: Group) -> Array:
 
 
 def recipe(env: Environment, config: Any) -> Recipe:
-    return on_games(env, config, loss_of_groups(2, group_loss), returns)
+    return on_games(env, config, loss_of_groups(2, group_loss), returns, regularized=False)
 
 
 rebel = AlgorithmBuilder("rebel", Config, recipe, check=check, measure=measure_answers)

@@ -15,7 +15,7 @@ from jaxrl.algorithms.preferences.shared.games import (
     win_rates,
 )
 from jaxrl.algorithms.preferences.shared.measures import measure_answers
-from jaxrl.algorithms.preferences.shared.settings import SMALL_GAME, Answers, Game
+from jaxrl.algorithms.preferences.shared.settings import SMALL_GAME, Game, SelfPlay
 from jaxrl.core.types import Array, Environment
 from jaxrl.kit import AlgorithmBuilder, Net, Recipe, group
 from jaxrl.kit.groups import Optimizer
@@ -26,7 +26,7 @@ class Config(Game):
     """Settings of SPPO: self-play by multiplicative weights, of each answer's win rate
     (arXiv:2405.00675, equation 4.7)."""
 
-    groups: Answers = Answers(answers=5)
+    groups: SelfPlay = SelfPlay(answers=5)
     """Groups of answers. Five: section 5.1."""
     optimizer: Optimizer = Optimizer("rmsprop", learning_rate=5e-7, max_grad_norm=1.0)
     """Optimizer settings. RMSProp, 5e-7: section 5.1. (Small networks need larger steps.)"""
@@ -40,7 +40,8 @@ def group_loss(net: Net, group: Group) -> Array:
 def recipe(env: Environment, config: Config) -> Recipe:
     size = config.groups.answers
     score = win_rates(env, size, opponents=tuple(range(size)))
-    return on_games(env, config, loss_of_groups(size, group_loss), score)
+    policy_loss = loss_of_groups(size, group_loss)
+    return on_games(env, config, policy_loss, score, regularized=False)
 
 
 sppo = AlgorithmBuilder("sppo", Config, recipe, check=check, measure=measure_answers)

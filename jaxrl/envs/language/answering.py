@@ -33,7 +33,7 @@ class Grader(Protocol):
         ...
 
 
-def verified(verify: Callable[[Array, Array], Array]) -> Grader:
+def right_or_wrong(verify: Callable[[Array, Array], Array]) -> Grader:
     """Return a grader that pays 1 for right answers; an answer that was cut off is never right.
 
     verify(prompt, answer) -> bool [], whether an answer is right.
@@ -63,9 +63,9 @@ def answering(
 
     vocabulary: texts of the tokens 0 .. V - 1; the last one is END.
     prompt(key, params) -> int32 [P].
-    grade: the grade of an answer: `verified(verify)` for right and wrong ones, or a function that
-        scores it. Its reward is paid at the end, `success` becomes a metric, and `judged` the
-        channel `TimeStep.privileged["judged"]`, zeros until the end.
+    grade: the grade of an answer: `right_or_wrong(verify)`, or a function that scores it. Its
+        reward is paid at the end, `success` becomes a metric, and `judged` the channel
+        `TimeStep.privileged["judged"]`, zeros until the end.
     solve(prompt) -> int32 [A], a good answer, filled up with END; None without an expert.
     judge: the preference between two answers to one prompt, by what their grades say is `judged`.
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Array, Environment, Key, struct
-from jaxrl.envs.language.answering import answering, verified
+from jaxrl.envs.language.answering import answering, right_or_wrong
 
 VOCABULARY = (*"0123456789", "+", "=", ".")
 PLUS, EQUALS, END = 10, 11, 12
@@ -67,7 +67,7 @@ def addition(digits: int = 2) -> Environment:
     def verify(prompt: Array, answer: Array) -> Array:
         return (answer == solve(prompt)).all()
 
-    more = {"prompt": prompt, "grade": verified(verify), "solve": solve}
+    more = {"prompt": prompt, "grade": right_or_wrong(verify), "solve": solve}
     return answering("addition", VOCABULARY, *sizes, params=Params(0, 10**digits), **more)
 
 
@@ -101,5 +101,5 @@ def splitting(digits: int = 2) -> Environment:
         a, b = to_number(a), to_number(b)
         return written & (a > 0) & (b > 0) & (a + b == to_number(prompt[:-1]))
 
-    more = {"prompt": prompt, "grade": verified(verify), "solve": solve}
+    more = {"prompt": prompt, "grade": right_or_wrong(verify), "solve": solve}
     return answering("splitting", VOCABULARY, *sizes, params=Params(2, 10**digits), **more)

@@ -149,9 +149,9 @@ def test_in_self_play_the_anchor_is_the_last_iterations_policy_and_writes(builde
 
 
 def test_steps_beyond_the_reference_are_refused():
-    with pytest.raises(UserError, match="eta \\* beta is 2; a step of egpo must not go beyond"):
+    with pytest.raises(UserError, match=r"eta \* beta is 2; a step of egpo must not go beyond"):
         egpo(ENV, SMALL | {"eta": 2.0, "beta": 1.0})
-    with pytest.raises(UserError, match="eta is 0.05 and beta 0.1; eta must be at least beta"):
+    with pytest.raises(UserError, match=r"eta is 0\.05 and beta 0\.1; eta must be at least beta"):
         inpo(ENV, SMALL | {"eta": 0.05})
     assert of_egpo.Config().eta == 1.0
 
@@ -185,7 +185,7 @@ def learn(builder, changes, updates):
     ids=lambda x: getattr(x, "name", ""),
 )
 def test_the_last_iterate_is_the_equilibrium_of_a_game_with_cycles(builder, changes):
-    """Where the policy that is best for the reward, and the reference, have a gap."""
+    """The policy that is best for the reward, and the reference, have a gap there."""
     found, reference, after = learn(builder, changes, 600)
     gap = lambda x: np.asarray(solvers.preference_gap(found.preference, x, reference, BETA))
     np.testing.assert_allclose(gap(nash_answers(found.preference, reference, BETA)), 0, atol=1e-3)

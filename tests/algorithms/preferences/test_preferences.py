@@ -14,7 +14,7 @@ from jaxrl.algorithms.policy_gradient.shared.actor_critic import policy_network
 from jaxrl.algorithms.preferences.cpo import cpo
 from jaxrl.algorithms.preferences.cpo import pair_loss as cpo_loss
 from jaxrl.algorithms.preferences.dpo import OBJECTIVES, dpo
-from jaxrl.algorithms.preferences.kto import kto, mismatched
+from jaxrl.algorithms.preferences.kto import kto, swap_answers
 from jaxrl.algorithms.preferences.online_dpo import online_dpo
 from jaxrl.algorithms.preferences.orpo import orpo
 from jaxrl.algorithms.preferences.orpo import pair_loss as orpo_loss
@@ -56,15 +56,15 @@ def logistic(x):
     return np.log1p(np.exp(-x))
 
 
-def smoothed(x):
+def smooth(x):
     return (1 - SMOOTHING) * logistic(x) + SMOOTHING * logistic(-x)
 
 
-def transported():
+def transport():
     return BETA * (np.sort(NOW[0] - NOW[1]) - np.sort(FROZEN[0] - FROZEN[1]))
 
 
-def modulated(x):
+def modulate(x):
     share = sigmoid(x / TAU)
     return (1 - share) * logistic(x) + share * np.exp(-x)
 
@@ -76,8 +76,8 @@ def reverse_divergence(x):
 
 # TRL's DPOTrainer, by loss type, with the settings above.
 EXPECTED = {
-    "sigmoid": lambda: smoothed(A - B),
-    "sigmoid_norm": lambda: smoothed(MEAN_A - MEAN_B),
+    "sigmoid": lambda: smooth(A - B),
+    "sigmoid_norm": lambda: smooth(MEAN_A - MEAN_B),
     "hinge": lambda: np.maximum(1 - (A - B), 0),
     "ipo": lambda: ((MEAN_A - MEAN_B) / BETA - 1 / (2 * BETA)) ** 2,
     "ipo_sum": lambda: ((A - B) / BETA - 1 / (2 * BETA)) ** 2,
@@ -88,11 +88,11 @@ EXPECTED = {
     ),
     "bco_pair": lambda: logistic(A) + logistic(-B),
     "sppo_hard": lambda: (A / BETA - 0.5 / BETA) ** 2 + (B / BETA + 0.5 / BETA) ** 2,
-    "aot": lambda: smoothed(transported()),
-    "aot_unpaired": lambda: smoothed(np.sort(A) - np.sort(B)),
+    "aot": lambda: smooth(transport()),
+    "aot_unpaired": lambda: smooth(np.sort(A) - np.sort(B)),
     "apo_zero": lambda: 1 - sigmoid(A) + sigmoid(B),
     "apo_down": lambda: sigmoid(A) + 1 - sigmoid(A - B),
-    "discopop": lambda: modulated(A - B),
+    "discopop": lambda: modulate(A - B),
     "sft": lambda: -NOW[0] / LENGTH[0],
 }
 
@@ -164,7 +164,7 @@ def test_log_probabilities_are_sums_over_the_decisions_of_each_answer():
 
 def test_answers_to_other_prompts_keep_the_prompt_and_take_the_answer():
     x = episodes()
-    other = mismatched(x)
+    other = swap_answers(x)
     prompt, read = np.asarray(x.x.timestep.observation)
     np.testing.assert_array_equal(other.x.timestep.observation[0], prompt)
     np.testing.assert_array_equal(other.x.timestep.observation[1], read[[2, 3, 0, 1]])
@@ -276,7 +276,7 @@ def minimizer(pair_loss, found, reference):
     share = jnp.exp(reference[:, first] + reference[:, second])
     share = share * found.preference[:, first, second]
 
-    def expected(logits):
+    def objective(logits):
         now = jax.nn.log_softmax(logits)
         take = lambda i: jax.vmap(
             lambda x, y: Answers(x[i], y[i], length[i])
@@ -291,7 +291,7 @@ def minimizer(pair_loss, found, reference):
 
     def step(_, carry):
         logits, state = carry
-        updates, state = adam.update(jax.grad(expected)(logits), state)
+        updates, state = adam.update(jax.grad(objective)(logits), state)
         return logits + updates, state
 
     begun = reference, adam.init(reference)
@@ -351,3 +351,22 @@ def test_kto_prefers_what_the_judge_prefers():
     _, last = advance(algorithm, after)
     value = lambda row: float(row["margin"].value())
     assert value(last) > value(first) + 0.3
+
+
+def test_small_environments_are_measured_exactly_and_large_ones_are_not():
+    algorithm = small(dpo)
+    run = start(algorithm, random.key(0))
+    found = jax.jit(algorithm.measure)(run.state, random.key(0))
+    assert set(found) == set(algorithm.scores) == {
+        "exact_return", "kl_to_optimum", "preference_gap",
+    }  # fmt: skip
+    answers, config = enumerate_answers(ENV), algorithm.config
+    network = policy_network(ENV, config.torso, config.memory)
+    now = answer_log_probs(network, run.state.agent.parts["actor_critic"].params, answers)
+    expected = (jnp.exp(now) * answers.reward).sum(-1).mean()
+    np.testing.assert_allclose(found["exact_return"], expected, rtol=1e-4)
+    best = optimal_answers(answers.reward, now, 0.1)  # the reference is the policy
+    kl = losses.categorical_kl(now, best).mean()
+    np.testing.assert_allclose(found["kl_to_optimum"], kl, rtol=1e-4)
+    assert set(small(orpo).scores) == {"exact_return"}
+    assert not dpo(envs.make("judged_words", letters=5, length=5), PAIRS).scores

@@ -62,13 +62,13 @@ def discopop():
     return (1 - m) * logistic(D) + m * np.exp(-D)
 
 
-def smoothed(x):
+def smooth(x):
     return (1 - SMOOTHING) * logistic(x) + SMOOTHING * logistic(-x)
 
 
 def aot():
     now, frozen = np.sort(CHOSEN - REJECTED), np.sort(CHOSEN_REFERENCE - REJECTED_REFERENCE)
-    return smoothed(BETA * (now - frozen))
+    return smooth(BETA * (now - frozen))
 
 
 FORMULAS = {
@@ -77,7 +77,7 @@ FORMULAS = {
     "exo": ((SMOOTHING,), exo()),
     "discopop": ((TAU,), discopop()),
     "aot": ((SMOOTHING,), aot()),
-    "aot_unpaired": ((SMOOTHING,), smoothed(np.sort(A) - np.sort(B))),
+    "aot_unpaired": ((SMOOTHING,), smooth(np.sort(A) - np.sort(B))),
 }
 
 
@@ -89,7 +89,7 @@ def test_values_are_those_of_the_formula(name):
 
 
 def test_the_robust_loss_is_unbiased_under_flipped_labels():
-    """Its mean over labels that are flipped with that probability is DPO's loss of right ones."""
+    """The mean over labels that are flipped so often is DPO's loss of right ones."""
     flipped = REJECTED, CHOSEN, REJECTED_REFERENCE, CHOSEN_REFERENCE, BETA
     mean = 0.8 * losses.robust_dpo(*ARGUMENTS, 0.2) + 0.2 * losses.robust_dpo(*flipped, 0.2)
     np.testing.assert_allclose(mean, losses.dpo(*ARGUMENTS), rtol=1e-4)

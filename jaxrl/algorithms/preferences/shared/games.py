@@ -32,6 +32,7 @@ from jaxrl.algorithms.policy_gradient.shared.actor_critic import (
     policy_network,
     sample_and_record,
 )
+from jaxrl.algorithms.preferences.shared.measures import exact_scores
 from jaxrl.algorithms.preferences.shared.pairs import begin_as
 from jaxrl.algorithms.tokens.shared.answers import decisions, token_scores, unroll
 from jaxrl.core import trees
@@ -134,12 +135,19 @@ def regression(group: Group, size: Array, share: Array) -> Array:
 
 
 def on_games(
-    env: Environment, config: Any, policy_loss: Loss, score: Score, extragradient: bool = False
+    env: Environment,
+    config: Any,
+    policy_loss: Loss,
+    score: Score,
+    *,
+    extragradient: bool = False,
+    regularized: bool = True,
 ) -> Recipe:
     """Return the recipe of a token policy that learns a preference game in iterations.
 
     extragradient: whether an iteration has two steps of `config.steps` updates, both from the
         anchor: one against the anchor, whose result becomes the `opponent`, and one against that.
+    regularized: whether leaving the reference costs something, `config.beta`.
     """
     network = policy_network(env, config.torso, config.memory)
     inputs = example_timestep(env), network.initial(1)
@@ -165,7 +173,7 @@ def on_games(
         memory=network.initial,
         needs=("mask",),
         adopt=begin_as("actor_critic"),
-        scores=token_scores(env),
+        scores={**token_scores(env), **exact_scores(env, regularized)},
     )
 
 

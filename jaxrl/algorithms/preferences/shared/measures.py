@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from jaxrl import losses, solvers
 from jaxrl.algorithms.policy_gradient.shared.actor_critic import policy_network
+from jaxrl.core.examples import example_timestep
 from jaxrl.core.spaces import Discrete
 from jaxrl.core.types import Array, Environment, Key, Policy
 from jaxrl.exact.answers import Answers, answer_log_probs, enumerate_answers, optimal_answers
@@ -17,42 +18,59 @@ from jaxrl.exact.answers import Answers, answer_log_probs, enumerate_answers, op
 MOST = 2000  # answers to one prompt
 
 
+def exact_scores(env: Environment, optimum: bool) -> dict[str, str]:
+    """Return what `measure_answers` measures in `env`, each with its label.
+
+    optimum: whether a reference policy, the target network of the actor-critic, and a
+        hyperparameter `beta` say what is optimal.
+    """
+    if not _is_small(env):
+        return {}
+    scores = {"exact_return": "expected return"}
+    if optimum:
+        scores["kl_to_optimum"] = "KL to the optimum"
+        if env.judge is not None:
+            scores["preference_gap"] = "duality gap"
+    return scores
+
+
 def measure_answers(env: Environment, config: Any, policy: Policy, key: Key) -> dict[str, Array]:
     """Return exact measures of a token policy, means over prompts; none where answers are too many.
 
     - `exact_return`: expected return of a sampled answer.
-    - `exact_kl`: KL(policy || reference), where the policy has a target network as its reference.
-    - `kl_to_optimum`: KL(policy || optimum of return - beta KL), where there is a `beta` too.
+    - `kl_to_optimum`: KL(policy || optimum of return - beta KL), where `exact_scores` has it.
     - `preference_gap`: duality gap of the preference game with that beta, where there is a judge.
 
     env, config, policy, key: as in `kit.builder.Measure`.
     """
-    answers = _answers(env)
-    if answers is None:
-        return {}
-    network = policy_network(env, config.torso, config.memory)
     part, hyper = policy.state.parts["actor_critic"], policy.state.hyper
+    scores = exact_scores(env, part.target is not None and "beta" in hyper)
+    if not scores:
+        return {}
+    answers, network = _answers(env), policy_network(env, config.torso, config.memory)
     now = answer_log_probs(network, part.params, answers)
     found = {"exact_return": (jnp.exp(now) * answers.reward).sum(-1)}
-    if part.target is not None:
+    if "kl_to_optimum" in scores:
         reference = answer_log_probs(network, part.target, answers)
-        found["exact_kl"] = losses.categorical_kl(now, reference)
-        if "beta" in hyper:
-            best = optimal_answers(answers.reward, reference, hyper["beta"])
-            found["kl_to_optimum"] = losses.categorical_kl(now, best)
-            if answers.preference is not None:
-                game = answers.preference, now, reference, hyper["beta"]
-                found["preference_gap"] = solvers.preference_gap(*game)
+        best = optimal_answers(answers.reward, reference, hyper["beta"])
+        found["kl_to_optimum"] = losses.categorical_kl(now, best)
+        if answers.preference is not None:
+            game = answers.preference, now, reference, hyper["beta"]
+            found["preference_gap"] = solvers.preference_gap(*game)
     return {name: value.mean() for name, value in found.items()}
 
 
-@functools.cache
-def _answers(env: Environment) -> Answers | None:
-    """Return all answers of a text environment; None where there are too many or none."""
+def _is_small(env: Environment) -> bool:
+    """Return whether `env` has answers, and few."""
     space = env.action_space
     if env.max_steps is None or not isinstance(space, Discrete):
-        return None
-    if sum((space.n - 1) ** n for n in range(env.max_steps + 1)) > MOST:
-        return None
-    with jax.ensure_compile_time_eval():  # constants of whatever program asks
+        return False
+    few = sum((space.n - 1) ** n for n in range(env.max_steps + 1)) <= MOST
+    return few and example_timestep(env).tokens is not None
+
+
+@functools.cache
+def _answers(env: Environment) -> Answers:
+    """Return all answers of an environment, as constants of whatever program asks."""
+    with jax.ensure_compile_time_eval():
         return enumerate_answers(env)

@@ -31,6 +31,7 @@ from jaxrl.algorithms.policy_gradient.shared.actor_critic import (
     policy_network,
     sample_and_record,
 )
+from jaxrl.algorithms.preferences.shared.measures import exact_scores
 from jaxrl.algorithms.tokens.shared.answers import decisions, token_scores, unroll
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
@@ -150,7 +151,7 @@ def on_pairs(env: Environment, config: Any, policy_loss: Loss, reference: bool =
         memory=network.initial,
         needs=("mask",),
         adopt=begin_as("actor_critic"),
-        scores=token_scores(env),
+        scores={**token_scores(env), **exact_scores(env, reference)},
     )
 
 

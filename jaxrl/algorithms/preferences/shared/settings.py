@@ -81,7 +81,7 @@ class ReferencePolicy(PairPolicy):
 
 
 @group
-class Answers(Groups):
+class SelfPlay(Groups):
     """Groups of answers to the same prompt, written by the anchor."""
 
     answers: int = static(2, low=2, high=MANY)
@@ -115,7 +115,7 @@ class Game:
     optimizer: Optimizer = Optimizer(learning_rate=1e-6, max_grad_norm=1.0)
     """Optimizer settings. (Small networks need larger steps.)"""
     reference: Target = Target(rate=0.0)
-    groups: Answers = Answers()
+    groups: SelfPlay = SelfPlay()
     steps: int = static(20, low=1)
     """Number of updates in which the policy is regressed on one step of the game."""
     eta: float = hyper(1.0, above=0)
@@ -132,7 +132,7 @@ class RegularizedGame(Game):
 
 # Smallest settings of every algorithm of games.
 SMALL_GAME = {name: value for name, value in SMALL.items() if name != "env_params"}
-SMALL_GAME |= {"env": "judged_words", "prompts": 4, "num_shards": 4, "steps": 2}
+SMALL_GAME |= {"env": "judged_words", "prompts": 8, "num_shards": 4, "steps": 2}
 # Smallest settings of every algorithm of pairs.
 SMALL_PAIRS = {name: value for name, value in SMALL.items() if name != "env_params"}
-SMALL_PAIRS |= {"env": "judged_words", "count": 8, "batch_size": 4, "num_shards": 2}
+SMALL_PAIRS |= {"env": "judged_words", "count": 16, "batch_size": 8, "num_shards": 4}
