@@ -197,7 +197,7 @@ GATHERED = {
     **dict.fromkeys(
         [
             *("gpg", "grpo", "pass_at_k", "ppo_max", "rloo", "rpg", "rpg_clipped", "spiral"),
-            *("token_ppo", "token_reinforce", "token_supervised"),
+            *("token_ppo", "token_reinforce", "token_supervised", "mt_grpo"),
         ],
         "the transformer's caches, or what its positions are learned from",
     ),

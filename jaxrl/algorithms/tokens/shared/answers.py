@@ -12,6 +12,7 @@ masked out. Each algorithm's file states how answers are judged and the loss of 
 | rloo | the same, less the mean of the group's others | policy gradient | constant |
 | gpg | less the group's mean, rescaled | policy gradient, and the divergence | token |
 | grpo | standardized in its group | clipped surrogate, and the divergence | sequence |
+| mt_grpo | of each turn: its own and the outcome's, standardized | the same | token |
 | pass_at_k | for pass@k | the same | token |
 | token_ppo | of each token, by a critic, less the divergence | clipped surrogate | token |
 | ppo_max | the same, of rewards on a known scale, by a critic of its own | the same | token |
