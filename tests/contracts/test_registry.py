@@ -197,7 +197,9 @@ GATHERED = {
     **dict.fromkeys(
         [
             *("gpg", "grpo", "pass_at_k", "ppo_max", "rloo", "rpg", "rpg_clipped", "spiral"),
-            *("token_ppo", "token_reinforce", "token_supervised"),
+            *("token_ppo", "token_reinforce", "token_supervised", "mt_grpo"),
+            *("dr_grpo", "bnpo", "dapo", "cispo", "sapo", "gspo", "gspo_token", "gmpo", "opo"),
+            *("reinforce_plus_plus", "reinforce_plus_plus_baseline"),
             *("dpo", "online_dpo", "orpo", "simpo", "cpo", "kto"),
             *("nash_mirror_prox", "egpo", "inpo", "sppo", "rebel"),
         ],

@@ -17,7 +17,7 @@ from jaxrl.core.errors import UserError
 from jaxrl.core.types import Array, Environment, Judge, Key, Tree
 from jaxrl.envs.language.conversing import Grade, Reply, Utterance, conversing
 
-__all__ = ["Grade", "Grader", "answering", "verified"]
+__all__ = ["Grade", "Grader", "answering", "right_or_wrong"]
 
 
 class Grader(Protocol):

@@ -103,7 +103,7 @@ def masked_gae(
     # Where the step after this one is not skipped, or is none of this window's episode.
     stop = done | jnp.concatenate([mask[1:], jnp.ones_like(mask[:1])])
     bootstrap = jnp.where(stop & ~terminated, next_value, 0)
-    carry = lambda x: (1.0, x)
+    carry = lambda x: (jnp.ones_like(x), x)
     reward, after = (reverse_recurrence(carry, 0, stop, x) for x in (reward, bootstrap))
 
     def step(reward, value, after, mask, discount, lambda_):

@@ -286,7 +286,7 @@ def skip_like_verl(reward, value, mask, discount, lambda_):
 
 @given(st.integers(0, 10**6), UNIT, UNIT)
 def test_masked_advantages_skip_observations_as_verl_does(seed, discount, lambda_):
-    """In whole episodes without rewards for what is read."""
+    """Whole episodes, without rewards for what is read."""
     rng = np.random.default_rng(seed)
     mask, value = rng.random(12) < 0.6, rng.normal(size=12)
     reward, end = rng.normal(size=12) * mask, np.arange(12) == 11
