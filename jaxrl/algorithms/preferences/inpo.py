@@ -44,8 +44,17 @@ class Config(RegularizedGame):
 
 def group_loss(net: Net, group: Group) -> Array:
     """Return the loss of each pair."""
-    both = (x[:, i] for x in (group.log_prob, group.anchor, group.reference) for i in (0, 1))
-    return losses.inpo(*both, net.hyper.eta, net.hyper.beta)
+    chosen, rejected = (Group(*(x[:, i] for x in group)) for i in (0, 1))
+    return losses.inpo(
+        chosen.log_prob,
+        rejected.log_prob,
+        chosen.anchor,
+        rejected.anchor,
+        chosen.reference,
+        rejected.reference,
+        net.hyper.eta,
+        net.hyper.beta,
+    )
 
 
 def outcomes(batch: Batch) -> Array:

@@ -74,7 +74,7 @@ def judged_words(letters: int = 3, length: int = 3, seed: int = 0) -> Environmen
         before = jnp.minimum(jnp.append(prompt, answer[:-1]), letters - 1)
         written, letter = answer < letters, jnp.minimum(answer, letters - 1)
 
-        def total(table: Array) -> Array:
+        def total(table: Array | np.ndarray) -> Array:
             return jnp.where(written, jnp.asarray(table)[prompt[0], before, letter], 0).sum()
 
         reward, (u, v) = total(params.taste), (total(table) for table in params.plane)

@@ -100,6 +100,7 @@ def win_rates(env: Environment, size: int, opponents: tuple[int, ...]) -> Score:
 
 def returns(batch: Batch) -> Array:
     """Score answers by their return."""
+    assert batch.mask is not None  # `Recipe.needs`
     return jnp.where(batch.mask, batch.transitions.reward, 0).sum(0)
 
 
@@ -124,7 +125,7 @@ def loss_of_groups(size: int, group_loss: GroupLoss) -> Loss:
     return policy_loss
 
 
-def regression(group: Group, size: Array, share: Array) -> Array:
+def regression(group: Group, size: Array, share: Array | float) -> Array:
     """Return the squared error of the first two answers of each group, [P], in units of the score.
 
     size, share: of the mirror step, as above. With share 0 this is REBEL's loss.
@@ -154,6 +155,7 @@ def on_games(
 
     def update(net: Net, batch: Batch) -> Net:
         t = batch.transitions
+        assert batch.mask is not None  # `Recipe.needs`
         mask = decisions(t.timestep, batch.mask)
         said = lambda part: unroll(part, net, t.timestep)[0].log_prob(t.action)
         known = said(net.anchor), said(net.target.actor_critic)

@@ -87,6 +87,7 @@ def answers_of(net: Net, x: Minibatch) -> tuple[Answers, Answers]:
     x: a `Sample` with its mask, which marks the decisions of the policy.
     """
     sample, mask = x.x, x.mask
+    assert mask is not None
     policy, _ = unroll(net.actor_critic, net, sample.timestep)
     log_prob = losses.sequence_log_prob(policy.log_prob(sample.action), mask)
     reference = jnp.zeros_like(log_prob)
@@ -131,6 +132,7 @@ def on_pairs(env: Environment, config: Any, policy_loss: Loss, reference: bool =
 
     def update(net: Net, batch: Batch) -> Net:
         t = batch.transitions
+        assert batch.mask is not None  # `Recipe.needs`
         mask = decisions(t.timestep, batch.mask)
         known = None
         if reference:
