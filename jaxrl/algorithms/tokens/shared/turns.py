@@ -36,6 +36,7 @@ def split_turns(batch: Batch) -> Turns:
     batch: with rewards 0 after their end; its mask marks the steps that are decisions.
     """
     t, number = batch.transitions, batch.transitions.reward.shape[0]
+    assert batch.mask is not None
     step = t.timestep.tokens["turn"]
     turn = jnp.where(batch.mask, step, -1)
     reward = losses.segment_sum(jnp.where(t.done, 0, t.reward), step, number)
