@@ -454,7 +454,7 @@ def critic_case():
 
 @pytest.mark.slow
 def test_whole_episodes_are_judged_as_windows_are():
-    """What one text of T + 1 steps gives is what a cache after each step gives."""
+    """One text of T + 1 steps gives the same as a cache after each step."""
     net, network, batch = critic_case()
     assert len(set(batch.mask.sum(0).tolist())) > 1  # some end early
     found = answers.estimate_advantages(net, batch)

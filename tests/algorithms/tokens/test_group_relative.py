@@ -23,7 +23,7 @@ LENGTH = np.array([2, 5, 3, 1, 4, 5])
 MASK = np.arange(T)[:, None] < LENGTH
 
 
-def judged(judge, reward, net=None):
+def judge_rewards(judge, reward, net=None):
     batch = SimpleNamespace(
         transitions=SimpleNamespace(reward=jnp.float32(reward)), mask=jnp.array(MASK)
     )
@@ -31,7 +31,7 @@ def judged(judge, reward, net=None):
 
 
 def rewards():
-    """Of tokens, which end with the answers."""
+    """Draw rewards of tokens, which end with the answers."""
     return np.where(MASK, np.random.default_rng(0).normal(size=(T, B)), 0)
 
 
@@ -46,14 +46,14 @@ def test_opo_compares_with_the_mean_by_length():
     for group in (slice(0, 3), slice(3, 6)):
         baseline = (LENGTH[group] * returns[group]).sum() / LENGTH[group].sum()
         expected.extend(returns[group] - baseline)
-    got = judged(judge_by_length(G), reward)
+    got = judge_rewards(judge_by_length(G), reward)
     np.testing.assert_allclose(got, np.broadcast_to(expected, (T, B)), rtol=1e-4, atol=1e-6)
 
 
 def test_reinforce_plus_plus_standardizes_rewards_to_come_over_the_batch():
     reward = rewards()
     to_come = np.array([[reward[t:, b].sum() for b in range(B)] for t in range(T)])
-    got = judged(judge_tokens, reward)
+    got = judge_rewards(judge_tokens, reward)
     np.testing.assert_allclose(got, in_batch(to_come), rtol=1e-4, atol=1e-5)
 
 
@@ -61,7 +61,7 @@ def test_its_baseline_is_the_mean_of_the_group():
     reward = rewards()
     groups = reward.sum(0).reshape(-1, G)
     each = np.broadcast_to((groups - groups.mean(1, keepdims=True)).ravel(), (T, B))
-    got = judged(judge_in_batch(G), reward)
+    got = judge_rewards(judge_in_batch(G), reward)
     np.testing.assert_allclose(got, in_batch(each), rtol=1e-4, atol=1e-5)
 
 
@@ -72,7 +72,7 @@ def test_dapo_penalizes_answers_near_the_limit():
     for limit, penalty in ((0, 0 * returns), (5, [0, -1, 0, 0, -0.5, -1])):
         groups = (returns + penalty).reshape(-1, G)
         each = (groups - groups.mean(1, keepdims=True)) / groups.std(1, keepdims=True)
-        got = judged(judge_long_answers(G, limit), reward, net)
+        got = judge_rewards(judge_long_answers(G, limit), reward, net)
         np.testing.assert_allclose(got, np.broadcast_to(each.ravel(), (T, B)), rtol=1e-3)
 
 
@@ -109,7 +109,7 @@ def test_on_policy_bounds_of_the_ratio_change_nothing(names):
 
 @pytest.mark.slow
 def test_on_policy_dr_grpo_is_rloo_but_for_a_factor():
-    """Both sum tokens; the mean of a group of 4 has 3/4 of the distance to that of the others."""
+    """A group's mean is 3/4 as far away as the mean of the other three; both sum tokens."""
     expected = step("rloo") * 3 / 4
     assert np.abs(expected).max() > 1e-3
     np.testing.assert_allclose(step("dr_grpo"), expected, rtol=1e-3, atol=1e-6)

@@ -261,7 +261,7 @@ def test_both_deviations_by_a_word():
 
 
 def test_the_optimal_baseline_has_the_least_variance():
-    """Of the gradient of a sum of independent token scores, found by trying baselines."""
+    """The gradient is a sum of independent token scores; other baselines are tried."""
     rng = np.random.default_rng(0)
     length, reward = rng.integers(1, 9, 200_000), rng.normal(size=200_000)
     reward += 0.5 * length  # longer answers earn more, so the plain mean is not the best

@@ -40,14 +40,14 @@ CASES = [
 test_contract = contract(CASES)
 
 
-def drawn():
+def draw():
     rng = np.random.default_rng(0)
     p, old = -rng.uniform(0.2, 1.8, (2, T, G))
     return p, old, np.array([1.0, -0.5, 2.0, -3.0])
 
 
 def test_cispo_weighs_all_tokens_by_the_clipped_ratio():
-    p, old, advantage = drawn()
+    p, old, advantage = draw()
     given = tuple(map(jnp.float32, (p, old, advantage)))
     weight = np.clip(np.exp(p - old), 0.6, 1.3)
     assert (weight == 1.3).any() and (weight == 0.6).any()
@@ -57,7 +57,7 @@ def test_cispo_weighs_all_tokens_by_the_clipped_ratio():
 
 
 def test_gmpo_is_the_geometric_mean_of_clipped_ratios():
-    p, old, advantage = drawn()
+    p, old, advantage = draw()
     expected, slopes = [], np.zeros((T, G))
     for g, (n, a) in enumerate(zip(LENGTHS, advantage, strict=True)):
         ratios = [np.exp(x) for x in (p - old)[:n, g]]
@@ -74,7 +74,7 @@ def test_gmpo_is_the_geometric_mean_of_clipped_ratios():
 
 
 def test_sapo_is_a_sigmoid_of_the_ratio():
-    p, old, advantage = drawn()
+    p, old, advantage = draw()
     tau = np.where(advantage > 0, 1.0, 1.5)
     gate = 4 / tau / (1 + np.exp(-tau * (np.exp(p - old) - 1)))
     ours = losses.sapo(*map(jnp.float32, (p, old, advantage)), 1.0, 1.5)
@@ -83,7 +83,7 @@ def test_sapo_is_a_sigmoid_of_the_ratio():
 
 @pytest.mark.parametrize("name", ["cispo", "sapo", "gmpo"])
 def test_on_policy_they_have_the_policy_gradient(name):
-    _, old, advantage = drawn()
+    _, old, advantage = draw()
     loss = {
         "cispo": lambda p: losses.cispo(p, p, advantage, 1.0, 0.3),
         "sapo": lambda p: losses.sapo(p, jax.lax.stop_gradient(p), advantage),
