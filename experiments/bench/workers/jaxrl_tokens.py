@@ -15,23 +15,19 @@ def environment(case: dict[str, Any]) -> Any:
     import jax
     import jax.numpy as jnp
 
-    from jaxrl.envs.language.answering import answering
+    from jaxrl.envs.language.answering import Grade, answering
 
     size, length, end = case["prompt_length"], case["answer_length"], case["vocabulary"] - 1
 
     def prompt(key, params):
         return jax.random.randint(key, (size,), 0, end)
 
-    base = answering(
-        "answers",
-        tuple(map(str, range(end + 1))),
-        size,
-        length,
-        prompt,
-        verify=lambda prompt, answer: jnp.bool_(False),
-        solve=lambda prompt: jnp.zeros(length, jnp.int32),
-        params=(),
-    )
+    def grade(prompt, answer, ended, params):
+        return Grade((answer == 0).mean())
+
+    sizes = size, length
+    vocabulary = tuple(map(str, range(end + 1)))
+    base = answering("answers", vocabulary, *sizes, prompt=prompt, grade=grade, params=())
 
     def without_end(timestep):
         legal = timestep.legal_actions & (jnp.arange(end + 1) < end)
@@ -43,9 +39,7 @@ def environment(case: dict[str, Any]) -> Any:
 
     def step(key, state, action, params):
         state, timestep = base.step(key, state, action, params)
-        zeros = (state.text[size:] == 0).mean()
-        reward = jnp.where(timestep.done, zeros, 0.0)
-        return state, without_end(dataclasses.replace(timestep, reward=reward))
+        return state, without_end(timestep)
 
     return dataclasses.replace(base, reset=reset, step=step)
 
