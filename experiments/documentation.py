@@ -366,8 +366,8 @@ def rates(record: Mapping[str, Any]) -> dict[tuple, list[float]]:
         if isinstance(rate, float):
             known = record.get("algorithms") or record.get("configs") or {}
             algorithm = known[x["algorithm"]] if "algorithm" in x else {}
-            what = x.get("algorithm", x.get("pair", x.get("task")))
-            size = algorithm.get("num_envs", x.get("envs", x.get("copies")))
+            what = x.get("algorithm", x.get("pair", x.get("task", x.get("axis"))))
+            size = algorithm.get("num_envs", x.get("envs", x.get("copies", x.get("size"))))
             key = what, f"{size:,}", x.get("seeds", 1), x["variant"]
             found.setdefault(key, []).append(rate)
     return found
