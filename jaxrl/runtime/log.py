@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import math
 import os
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -81,24 +83,45 @@ class Log:
         self._file.close()
 
 
-def read(path: Path, kind: str | None = None, warn: Warn = warnings.warn) -> list[dict[str, Any]]:
+def read(
+    path: Path, kind: str | None = None, warn: Warn = warnings.warn, most: int | None = None
+) -> list[dict[str, Any]]:
     """Return the rows of a log, of one kind or all; none if there is no log.
 
     An incomplete last line is left out. Other lines that are not rows are skipped, and `warn` is
     called with one sentence.
+
+    most: about how many rows of each kind to keep, evenly spread, so that memory does not grow with
+        the log; None for all.
     """
     if not path.exists():
         warn(f"There is no log '{path}'.")
         return []
-    lines = path.read_bytes().splitlines(keepends=True)
-    rows = {i: row for i, line in enumerate(lines) if (row := _row(line)) is not None}
-    members = next(map(_num_members, rows.values()), 0)
-    rows = {i: row for i, row in rows.items() if _num_members(row) in (members, 0)}
-    bad = sum(i not in rows and line.endswith(b"\n") for i, line in enumerate(lines))
+    kept: dict[str, list[tuple[int, dict[str, Any]]]] = {}
+    seen: Counter[str] = Counter()
+    strides: dict[str, int] = {}
+    members, bad = None, 0
+    with path.open("rb") as file:
+        for number, line in enumerate(file):
+            row = _row(line)
+            if row is not None and members is None:
+                members = _num_members(row)
+            if row is None or _num_members(row) not in (members, 0):
+                bad += line.endswith(b"\n")
+                continue
+            name = row["kind"]
+            if kind not in (None, name):
+                continue
+            rows, stride = kept.setdefault(name, []), strides.get(name, 1)
+            if seen[name] % stride == 0:
+                rows.append((number, row))
+            seen[name] += 1
+            if most is not None and len(rows) >= 2 * most:
+                kept[name], strides[name] = rows[::2], 2 * stride
     if bad:
         which = "1 line is not a row" if bad == 1 else f"{bad} lines are not rows"
         warn(f"In the log '{path}' {which}; skipped.")
-    return [row for row in rows.values() if kind in (None, row["kind"])]
+    return [row for _, row in sorted(itertools.chain(*kept.values()), key=lambda pair: pair[0])]
 
 
 def series(rows: list[dict[str, Any]], name: str) -> tuple[np.ndarray, np.ndarray]:

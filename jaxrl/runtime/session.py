@@ -45,6 +45,7 @@ from jaxrl.runtime.host_program import HostProgram
 from jaxrl.runtime.members import Members
 
 DRAW_SECONDS = 30.0  # between two drawings of the learning curves during a run
+DRAWN_ROWS = 1_000  # of each kind in such a drawing, so that it does not grow with the log
 SOURCES = {"train": "in training", "evaluation": "evaluated"}  # kind of row -> origin of a number
 
 
@@ -282,9 +283,8 @@ class Session:
             if not self.program.ahead:
                 self._finish_writing()
             if time.monotonic() - self.drawn > DRAW_SECONDS:
-                self._draw(
-                    logs.read(self._rows, warn=lambda warning: None)
-                )  # `run` warns at the end
+                quiet = lambda warning: None  # `run` warns at the end
+                self._draw(logs.read(self._rows, warn=quiet, most=DRAWN_ROWS))
 
         return write
 

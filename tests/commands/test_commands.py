@@ -184,9 +184,10 @@ def test_an_environment_is_shown_with_its_spaces_and_settings(capsys):
                 "return reverse_recurrence(",
             ],
         ),
-        ("dpo", ["jaxrl.losses.dpo(chosen_log_prob: Array", "return "]),
+        ("slic", ["jaxrl.losses.slic(chosen_log_prob: Array", "return "]),
         ("PPO", ["clipped_surrogate", "jaxrl show ppo describes the algorithm"]),
-        ("SimPO", ["SimPO: Not here"]),
+        ("SimPO", ["SimPO is here as simpo", "jaxrl.losses.simpo("]),
+        ("ACER", ["ACER: Not here"]),
         ("ppo/cartpole", ["algorithm: ppo", "jaxrl train ppo/cartpole"]),
     ],
 )

@@ -28,6 +28,21 @@ def test_numbers_keep_their_bits(tmp_path):
     assert np.float32(read["metrics"]["x"]).tobytes() == values.tobytes()
 
 
+def test_a_long_log_is_thinned_evenly_and_in_order(tmp_path):
+    log, path = logs.Log(tmp_path / "m.jsonl"), tmp_path / "m.jsonl"
+    for step in range(1000):
+        log.write(row(step) | {"kind": "evaluation" if step % 10 == 9 else "train"})
+    log.close()
+    rows = logs.read(path, most=50)
+    for kind in ("train", "evaluation"):
+        steps = [x["steps"] for x in rows if x["kind"] == kind]
+        assert 50 <= len(steps) < 100 and steps[0] < 10
+        gaps = np.diff(steps)
+        assert gaps.min() > 0 and gaps.max() < 2 * gaps.min()
+    assert [x["steps"] for x in rows] == sorted(x["steps"] for x in rows)
+    assert logs.read(path, most=1000) == logs.read(path) and len(logs.read(path)) == 1000
+
+
 def write(path, *steps):
     log = logs.Log(path)
     for step in steps:

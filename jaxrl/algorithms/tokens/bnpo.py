@@ -1,6 +1,6 @@
 """BNPO as TRL calls it (`loss_type="bnpo"`): GRPO (arXiv:2402.03300) with the mean over all tokens
-of a minibatch instead of a mean over the tokens of each answer. (Another method has the same name:
-arXiv:2506.02864 models rewards by a Beta distribution.)"""
+of a minibatch instead of a mean over the tokens of each answer. (Another method of
+this name models rewards by a Beta distribution.)"""
 
 from __future__ import annotations
 

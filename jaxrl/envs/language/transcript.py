@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 CELL = 24  # pixels of a token
-LINE = 32  # tokens in a line
+LINE = 19  # tokens in a line
 
 
 def picture(

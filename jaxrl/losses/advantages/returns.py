@@ -87,8 +87,7 @@ def masked_gae(
     Returns: advantages [T, ...]; 0 where the mask is false.
     Gradients: none are stopped.
     Source: Schulman et al., 2016, "High-dimensional continuous control using generalized advantage
-      estimation", eq. 16; verl (Sheng et al., 2024, "HybridFlow") skips observation tokens so,
-      where they have no reward.
+      estimation", eq. 16; verl skips observation tokens so, where they have no reward.
     Example: `losses.masked_gae(reward, value, next_value, terminated, done, mask, 1.0, 0.95)`
     """
     check_equal_shapes(
