@@ -1,8 +1,8 @@
 """KTO (Ethayarajh et al., 2024, "KTO: model alignment as prospect theoretic optimization",
 arXiv:2402.01306): each answer alone is good or bad, and gains or loses against a reference point,
-the divergence from the reference policy. That is estimated in each minibatch by
-answers to other prompts. Here the good and the bad answers are the chosen and the rejected ones of
-pairs, which the loss does not compare."""
+the divergence from the reference policy. That is estimated in each minibatch by answers to other
+prompts. Here the good and the bad answers are the chosen and the rejected ones of pairs, which the
+loss does not compare."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ keep pairs whole. Each algorithm's file states its loss:
 
 | file | loss of a pair | reference |
 |---|---|---|
-| dpo | by name: DPO's and thirteen others | the policy of the beginning |
+| dpo | by name: DPO's and fifteen others | the policy of the beginning |
 | online_dpo | the same, of pairs that are written and judged anew | the same |
 | orpo | cloning of the chosen answer, and the odds ratio | none |
 | simpo | mean log-probabilities, and a margin | none |
