@@ -136,7 +136,7 @@ def test_the_expert_reads_what_is_forced_and_says_what_it_knows():
 
 def test_a_text_is_drawn_in_lines_and_by_speakers():
     long = conversing("long", VOCABULARY, (40,), begin=begin, respond=respond, params=1.0)
-    for env, height, width in ((ENV, 120, 13), (long, 160, 33)):
+    for env, height, width in ((ENV, 120, 13), (long, 200, 20)):
         state, _ = env.reset(jax.random.key(0), env.params)
         assert env.render is not None
         assert env.render(state, env.params).shape == (height, width * 24, 3)
