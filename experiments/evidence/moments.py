@@ -1,4 +1,4 @@
-"""Moments of a run, and looks at them: returns, pass@k, the share of training."""
+"""Moments of a run, and looks at them: returns, reported metrics, pass@k, the share of training."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from experiments.evidence.trials import configure
 from jaxrl import envs, losses
 from jaxrl.core import hyper as hypers
 from jaxrl.core import settings
+from jaxrl.core.errors import unknown
 from jaxrl.core.train import Run
 from jaxrl.core.types import Algorithm, Array, Environment, Key, Policy, Tree
 from jaxrl.evaluation.evaluate import Episodes, check_same_spaces, evaluate
@@ -108,6 +109,24 @@ def returns(
     worst: share of the episodes that count, those with the lowest returns; 0: all.
     """
     return Returns(greedy, env, tuple(params.items()), tuple(settings.items()), worst)
+
+
+@dataclasses.dataclass(frozen=True)
+class Reported:
+    """Look at the mean of what the environment reports at the end of complete episodes.
+
+    name: its metric, such as "success". greedy: whether to act greedily; otherwise actions are
+    sampled.
+    """
+
+    name: str
+    greedy: bool = True
+
+    def __call__(self, moment: Moment) -> Array:
+        played = moment.once(_play, self.greedy, "", (), ())
+        if self.name not in played.metrics:
+            raise unknown("metric of the environment", self.name, played.metrics)
+        return played.metrics[self.name].mean()
 
 
 def _play(moment: Moment, greedy: bool, env: Held, params: Words, changes: Words) -> Episodes:
