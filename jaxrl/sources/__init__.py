@@ -1,5 +1,6 @@
 """Sources of batches: rollouts, episodes, replay buffers, datasets, and mixtures of them."""
 
+from jaxrl.sources.branched import branched
 from jaxrl.sources.casting import cast
 from jaxrl.sources.dataset import dataset, mixed
 from jaxrl.sources.demonstrations import played_by
@@ -14,6 +15,7 @@ from jaxrl.sources.rollouts import rollouts
 from jaxrl.sources.samplers import proportional
 
 __all__ = [
+    "branched",
     "cast",
     "dataset",
     "episodes",
