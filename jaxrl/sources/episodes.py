@@ -41,7 +41,7 @@ def episodes(
 
     num_shards: logical shards of the streams.
     keep_states: whether transitions hold the environment's state before each step, as the extra
-        `env_state`, from which an episode can be played on (`branched`).
+        `env_state`, from which an episode can be played on (`with_branches`).
 
     Raises `UserError` if the environment has no time limit, and for sizes that do not fit.
     """

@@ -16,13 +16,13 @@ import jax.numpy as jnp
 
 from jaxrl import losses
 from jaxrl.algorithms.tokens.grpo import grpo_loss
-from jaxrl.algorithms.tokens.shared.answers import Sample, check, decisions, on_answers
+from jaxrl.algorithms.tokens.shared.answers import check, decisions, on_answers
 from jaxrl.algorithms.tokens.shared.settings import SMALL_GROUPS, Clipped, Divergence, Groups
 from jaxrl.core.hyper import MANY
 from jaxrl.core.types import Array, Batch, Environment, Source
 from jaxrl.kit import AlgorithmBuilder, Net, Recipe, group, static
 from jaxrl.kit.groups import Optimizer, Passes
-from jaxrl.sources import branched
+from jaxrl.sources import with_branches
 
 
 @group
@@ -55,7 +55,7 @@ class Branched(Groups):
             return cut & ((jnp.cumsum(cut, 0) - 1) % self.cutpoints == 0)
 
         played = Groups.source(self, env, keep_states)
-        return branched(played, env, beginnings, self.points, self.branches)
+        return with_branches(played, env, beginnings, self.points, self.branches)
 
 
 @group
@@ -84,6 +84,7 @@ def segment_advantages(cut: Array, value: Array, returns: Array, points: int) ->
 def recipe(env: Environment, config: Config) -> Recipe:
     def judge(net: Net, batch: Batch) -> dict[str, Array]:
         t, points = batch.transitions, config.groups.points
+        assert batch.mask is not None
         each = segment_advantages(t.extras["cut"], t.extras["value"], t.reward.sum(0), points)
         counts = batch.mask & config.groups.unlikely(t.extras["log_prob"])
         return {"advantage": losses.standardize(each, counts)}

@@ -15,7 +15,8 @@ def test_a_segments_advantage_is_the_change_of_what_the_answer_is_worth():
     value = np.where(cut, np.array([[0, 0.5, 0, 0.25, 0], [0.75, 0, 0, 0, 0], [0] * 5]).T, 0)
     returns = np.array([1.0, 0.0, 1.0])
     expected = [[0, -0.25, -0.25, 0.75, 0.75], [-0.75] * 5, [0] * 5]
-    found = segment_advantages(*map(jnp.asarray, (cut, value, returns)), 3)
+    cut, value, returns = map(jnp.asarray, (cut, value, returns))
+    found = segment_advantages(cut, value, returns, 3)
     np.testing.assert_allclose(found, np.transpose(expected), atol=1e-7)
 
 
@@ -26,6 +27,7 @@ def test_a_segment_begins_at_every_nth_cutpoint():
     algorithm = spo_chain(env, sizes | cuts)
     run = start(algorithm, random.key(0))
     policy = algorithm.policy(run.state)
+    assert algorithm.source is not None
     collect = jax.jit(algorithm.source.collect)
     batch = collect(run.state.source, policy, random.key(1))[1]
     t, mask = batch.transitions, np.asarray(batch.mask)

@@ -14,7 +14,7 @@ from jaxrl.core.errors import UserError
 from jaxrl.core.train import start
 from jaxrl.core.types import Policy
 from jaxrl.exact.answers import answer_log_probs, enumerate_answers
-from jaxrl.sources import branched, episodes
+from jaxrl.sources import episodes, with_branches
 
 WORDS = envs.make("judged_words", letters=2, length=3)
 EPISODES = 6
@@ -26,7 +26,7 @@ def each_decision(batch):
 
 def collect(env, policy, points, branches, num_envs=EPISODES):
     played = episodes(env, num_envs, keep_states=True)
-    source = branched(played, env, each_decision, points, branches)
+    source = with_branches(played, env, each_decision, points, branches)
     state = source.init(random.key(0), {}, policy)
     return source, jax.jit(source.collect)(state, policy, random.key(1))[1]
 
@@ -73,7 +73,7 @@ def test_only_the_first_points_count_and_all_steps_are_counted():
     first = decided & (np.cumsum(decided, 0) == 1)
     np.testing.assert_array_equal(batch.transitions.extras["cut"], first)
     assert (np.asarray(batch.transitions.extras["value"])[~first] == 0).all()
-    assert source.env_steps == batch.env_steps == EPISODES * WORDS.max_steps * 3
+    assert source.env_steps == batch.env_steps == EPISODES * (WORDS.max_steps or 0) * 3
 
 
 def asks_and_answers(env, keys):
@@ -107,4 +107,4 @@ def test_a_policy_without_chance_does_from_everywhere_what_it_did():
 
 def test_sizes_below_one_are_refused():
     with pytest.raises(UserError, match="points is 0 and branches 9; both must be at least 1"):
-        branched(episodes(WORDS, 4, keep_states=True), WORDS, each_decision, 0, 9)
+        with_branches(episodes(WORDS, 4, keep_states=True), WORDS, each_decision, 0, 9)

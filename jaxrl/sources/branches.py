@@ -1,7 +1,7 @@
 """Branches: episodes that are played on from steps of other episodes, to see what these are worth.
 
-    source = episodes(start_key(env), 64, prompts, keep_states=True)
-    source = branched(source, env, cuts, points=4, branches=9)
+source = episodes(start_key(env), 64, prompts, keep_states=True)
+source = with_branches(source, env, cuts, points=4, branches=9)
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from jaxrl.core.types import Array, Batch, Environment, Key, Policy, Source, Tre
 from jaxrl.sources.rollouts import window
 
 
-def branched(
+def with_branches(
     source: Source,
     env: Environment,
     cuts: Callable[[Batch], Array],
@@ -47,20 +47,20 @@ def branched(
     if source.host_play:
         raise UserError(f"'{source.name}' is played on the host, whose states cannot be copied.")
     if points < 1 or branches < 1:
-        raise UserError(
-            f"points is {points} and branches {branches}; both must be at least 1."
-        )
+        raise UserError(f"points is {points} and branches {branches}; both must be at least 1.")
     times = 1 + points * branches
 
     def collect(state, policy, key):
         play_key, branch_key = jax.random.split(key)
         state, batch, metrics = window(source, state, policy, play_key)
+        assert batch.mask is not None
         extras = dict(batch.transitions.extras)
         states = extras.pop("env_state")
         transitions = dataclasses.replace(batch.transitions, extras=extras)
         batch = dataclasses.replace(batch, transitions=transitions)
-        number = jnp.cumsum(cuts(batch) & batch.mask, 0)
-        cut = cuts(batch) & batch.mask & (number <= points)
+        cut = cuts(batch) & batch.mask
+        number = jnp.cumsum(cut, 0)
+        cut &= number <= points
         wanted = jnp.arange(1, points + 1)[:, None, None]
         here = cut & (number == wanted)  # [K, T, B]
         begin = jnp.where(here.any(1), here.argmax(1), len(number))
@@ -69,13 +69,15 @@ def branched(
         value = (here * mean[:, None]).sum(0)
         extras |= {"cut": cut, "value": value}
         transitions = dataclasses.replace(transitions, extras=extras)
-        return state, dataclasses.replace(
-            batch, transitions=transitions, env_steps=batch.env_steps * times
-        ), metrics
+        return (
+            state,
+            dataclasses.replace(batch, transitions=transitions, env_steps=batch.env_steps * times),
+            metrics,
+        )
 
     return dataclasses.replace(
         source,
-        name=f"branched({source.name})",
+        name=f"with_branches({source.name})",
         collect=collect,
         sample=lambda state, fresh, key: fresh,
         env_steps=source.env_steps * times,
@@ -90,6 +92,7 @@ def _play_on(
     states: before each step, [T, B]. Returns the returns of whole episodes, [M, B].
     """
     t, (count, size) = batch.transitions, begin.shape
+    assert batch.mask is not None
     own = begin.T.reshape(-1)  # those of an episode side by side, so that devices can share them
     copy = lambda tree: jax.tree.map(lambda x: jnp.repeat(x, count, 0), tree)
     blank = policy.memory(count * size)
