@@ -53,12 +53,13 @@ def with_branches(
     def collect(state, policy, key):
         play_key, branch_key = jax.random.split(key)
         state, batch, metrics = window(source, state, policy, play_key)
-        assert batch.mask is not None
+        mask = batch.mask
+        assert mask is not None
         extras = dict(batch.transitions.extras)
         states = extras.pop("env_state")
         transitions = dataclasses.replace(batch.transitions, extras=extras)
         batch = dataclasses.replace(batch, transitions=transitions)
-        cut = cuts(batch) & batch.mask
+        cut = cuts(batch) & mask
         number = jnp.cumsum(cut, 0)
         cut &= number <= points
         wanted = jnp.arange(1, points + 1)[:, None, None]
