@@ -1,5 +1,6 @@
 """Sources of batches: rollouts, episodes, replay buffers, datasets, and mixtures of them."""
 
+from jaxrl.sources.branches import with_branches
 from jaxrl.sources.casting import cast
 from jaxrl.sources.dataset import dataset, mixed
 from jaxrl.sources.demonstrations import played_by
@@ -28,4 +29,5 @@ __all__ = [
     "rehearsal",
     "replay",
     "rollouts",
+    "with_branches",
 ]

@@ -27,7 +27,11 @@ class EpisodesState:
 
 
 def episodes(
-    env: Environment, num_envs: int, tasks: Tasks | None = None, num_shards: int = 1
+    env: Environment,
+    num_envs: int,
+    tasks: Tasks | None = None,
+    num_shards: int = 1,
+    keep_states: bool = False,
 ) -> Source:
     """Collect one episode from each of `num_envs` (B) new streams.
 
@@ -36,6 +40,8 @@ def episodes(
     rollouts were cut into complete episodes. All T x B steps are simulated and counted.
 
     num_shards: logical shards of the streams.
+    keep_states: whether transitions hold the environment's state before each step, as the extra
+        `env_state`, from which an episode can be played on (`with_branches`).
 
     Raises `UserError` if the environment has no time limit, and for sizes that do not fit.
     """
@@ -63,9 +69,13 @@ def episodes(
 
         def body(carry, step_input):
             streams, running = carry
+            before = streams.env_state
             streams, _, transition, endings = stream.advance(
                 env, tasks, state.tasks, streams, policy, step_input
             )
+            if keep_states:
+                extras = transition.extras | {"env_state": before}
+                transition = dataclasses.replace(transition, extras=extras)
             # Only each stream's first episode counts, in the statistics too.
             endings = dataclasses.replace(endings, done=endings.done & running)
             return (streams, running & ~endings.done), (transition, running, endings)

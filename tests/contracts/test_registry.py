@@ -197,7 +197,7 @@ GATHERED = {
     **dict.fromkeys(
         [
             *("gpg", "grpo", "pass_at_k", "ppo_max", "rloo", "rpg", "rpg_clipped", "spiral"),
-            *("token_ppo", "token_reinforce", "token_supervised", "mt_grpo"),
+            *("token_ppo", "token_reinforce", "token_supervised", "mt_grpo", "spo_chain"),
             *("dr_grpo", "bnpo", "dapo", "cispo", "sapo", "gspo", "gspo_token", "gmpo", "opo"),
             *("reinforce_plus_plus", "reinforce_plus_plus_baseline"),
             *("dpo", "online_dpo", "orpo", "simpo", "cpo", "kto"),

@@ -23,6 +23,7 @@ masked out. Each algorithm's file states how answers are judged and the loss of 
 | opo | less the group's mean by length | policy gradient | constant |
 | reinforce_plus_plus | of each token, less the divergence | clipped surrogate | token |
 | reinforce_plus_plus_baseline | less the group's mean, in the batch | and the divergence | token |
+| spo_chain | of each segment, by branches from its ends | the same, of unlikely tokens | token |
 | mt_grpo | of each turn: its own and the outcome's, standardized | clipped surrogate | token |
 | pass_at_k | for pass@k | the same | token |
 | token_ppo | of each token, by a critic, less the divergence | clipped surrogate | token |
@@ -200,10 +201,12 @@ def on_answers(
     losses: Sequence[Loss],
     kl_in_reward: bool = False,
     score: Callable[[Net, Array], Array] | None = None,
+    learned: Callable[[Sample], Array] | None = None,
 ) -> Recipe:
     """Return the recipe of a token policy that learns from its own answers.
 
     losses: of the actor-critic, and of other parts that are added to the recipe.
+    learned: which decisions [T, B] losses see, from the whole sample; None: all.
     kl_in_reward: add -beta log(p / reference) to each token's reward, p when it was chosen: the
         objective of RLHF (Ouyang et al., 2022, equation 2).
     score: (net, return of each answer [B]) -> reward at its last token, which replaces its rewards;
@@ -225,7 +228,8 @@ def on_answers(
         batch = dataclasses.replace(batch, transitions=t, memory=None, mask=mask)
         return Sample(x.timestep, x.action, log_prob, reference, **judge(net, batch))
 
-    return on_episodes(env, config, losses, prepare, ("mask", "transitions.extras.log_prob"))
+    needs = ("mask", "transitions.extras.log_prob")
+    return on_episodes(env, config, losses, prepare, needs, learned)
 
 
 class Prepare(Protocol):
@@ -245,10 +249,12 @@ def on_episodes(
     losses: Sequence[Loss],
     prepare: Prepare = lambda net, batch, x: x,
     needs: tuple[str, ...] = ("mask",),
+    learned: Callable[[Sample], Array] | None = None,
 ) -> Recipe:
     """Return the recipe of a token policy that learns `losses` from whole episodes.
 
-    prepare: adds to each sample what the losses read. needs: as in `Recipe`.
+    prepare: adds to each sample what the losses read. needs: as in `Recipe`. learned: as in
+    `on_answers`.
     """
     network = policy_network(env, config.torso, config.memory)
 
@@ -261,8 +267,10 @@ def on_episodes(
 
     def update(net, batch):
         x = Sample(batch.transitions.timestep, batch.transitions.action)
-        mask = decisions(x.timestep, batch.mask)
-        window = Minibatch(prepare(net, batch, x), mask, batch.weight)
+        mask, x = decisions(x.timestep, batch.mask), prepare(net, batch, x)
+        if learned is not None:
+            mask &= learned(x)
+        window = Minibatch(x, mask, batch.weight)
         limit = net.hyper.passes.target_kl
         net = net.epochs(config.passes, window, step, unit=SEQUENCE, max_drift=limit)
         return net.update_targets()

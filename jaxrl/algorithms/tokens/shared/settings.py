@@ -55,15 +55,17 @@ class Groups:
         """Number of episodes in an update."""
         return self.prompts * self.answers
 
-    def source(self, env: Environment) -> Source:
+    def source(self, env: Environment, keep_states: bool = False) -> Source:
         """Return a source of whole episodes, with those of a group adjacent. A group shares one
         random start (the prompt).
+
+        keep_states: as in `episodes`.
 
         Raises `UserError` if a group would be split between shards.
         """
         check_shards(self.num_shards, prompts=self.prompts)
         prompts = repeat(starts(env.params, Start), self.answers)
-        return episodes(start_key(env), self.num_envs, prompts, self.num_shards)
+        return episodes(start_key(env), self.num_envs, prompts, self.num_shards, keep_states)
 
 
 @group
