@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 
-from jaxrl import losses
+from jaxrl import losses, solvers
 from jaxrl.core import schedules, spaces, trees
 from jaxrl.core.errors import UserError
 from jaxrl.core.settings import Values
@@ -233,6 +233,27 @@ def check_sampling(space: Space, config: Any, name: str) -> None:
             )
         if not isinstance(space, Discrete) and chosen != type(chosen)():
             raise UserError(f"{name} has no {group} to set for actions in {space!r}: no logits.")
+
+
+def sample_geometric_mixture(part: str, weight: Callable[[Net], Array]) -> Act:
+    """Act by samples of the geometric mixture of the categorical policy `part`, an actor-critic
+    with memory, and its target network; also return `log_prob`.
+
+    Each step's distribution is proportional to pi^(1 - w) target^w. The memory is a pair, that of
+    the policy and that of the target network.
+
+    weight: net -> w in [0, 1], a scalar.
+    """
+
+    def act(net, timestep, memory, key, greedy):
+        own, frozen = memory
+        policy, _, own = getattr(net, part)(timestep, own)
+        target, _, frozen = getattr(net.target, part)(timestep, frozen)
+        mixed = Categorical(solvers.geometric_mixture(policy.logits, target.logits, weight(net)))
+        action = jax.lax.stop_gradient(choose(mixed, key, greedy))
+        return action, (own, frozen), {"log_prob": mixed.log_prob(action)}
+
+    return act
 
 
 def mix(first: Act, second: Act, share: Callable[[Net], Array]) -> Act:

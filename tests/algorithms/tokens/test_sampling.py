@@ -92,6 +92,7 @@ def texts(t, mask):
     return [tuple(column[own]) for column, own in zip(action.T, mask.T, strict=True)]
 
 
+@pytest.mark.slow
 def test_answers_have_the_exact_probability_that_is_recorded_of_them():
     found, probability, kept = exact()
     assert (probability == 0).any() and not kept.all()

@@ -9,6 +9,7 @@ masked out. Each algorithm's file states how answers are judged and the loss of 
 |---|---|---|---|
 | token_supervised | - | cross-entropy with the expert's token | token |
 | token_reinforce | its return, less the divergence | policy gradient | constant |
+| remax | rewards to come, less the divergence and the greedy answer's return | policy gradient | constant |
 | rloo | the same, less the mean of the group's others | policy gradient | constant |
 | gpg | less the group's mean, rescaled | policy gradient, and the divergence | token |
 | grpo | standardized in its group | clipped surrogate, and the divergence | sequence |
