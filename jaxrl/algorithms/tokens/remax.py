@@ -52,11 +52,11 @@ def subtract_greedy(batch: Batch, answers: int) -> Batch:
     t = batch.transitions
     greedy = jnp.where(batch.mask, t.reward, 0).sum(0).reshape(-1, answers + 1)[:, -1]
 
-    def sampled(x: Array) -> Array:
+    def take_sampled(x: Array) -> Array:
         by_prompt = x.reshape(len(x), -1, answers + 1, *x.shape[2:])[:, :, :answers]
         return by_prompt.reshape(len(x), -1, *x.shape[2:])
 
-    t, mask, weight = jax.tree.map(sampled, (t, batch.mask, batch.weight))
+    t, mask, weight = jax.tree.map(take_sampled, (t, batch.mask, batch.weight))
     baseline = jnp.broadcast_to(jnp.repeat(greedy, answers), t.reward.shape)
     t = dataclasses.replace(t, extras={**t.extras, "baseline": baseline})
     return dataclasses.replace(batch, transitions=t, memory=None, mask=mask, weight=weight)

@@ -150,7 +150,7 @@ def test_in_self_play_the_anchor_is_the_last_iterations_policy_and_writes(builde
 
 
 def test_the_opponent_of_nash_md_is_a_mixture_for_each_token():
-    """Its policy is read beside both of its parts, by NumPy; the agent itself does not mix."""
+    """The mixture by NumPy, from both of its policies; the agent itself does not mix."""
     algorithm = nash_md(ENV, SMALL | {"beta": 0.1, "eta": 7.0, "learning_rate": 0.1})
     run = start(algorithm, random.key(0))
     for _ in range(3):  # the second iteration has begun
@@ -163,7 +163,9 @@ def test_the_opponent_of_nash_md_is_a_mixture_for_each_token():
     params = {"own": part.params, "anchor": agent.parts["anchor"].params, "mu": part.target}
     said = {
         name: np.asarray(
-            network.apply(x, t.timestep, network.initial(t.action.shape[1]), method="unroll")[0].logits
+            network.apply(x, t.timestep, network.initial(t.action.shape[1]), method="unroll")[
+                0
+            ].logits
         )
         for name, x in params.items()
     }

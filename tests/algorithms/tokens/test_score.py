@@ -32,7 +32,11 @@ def judge(env_steps, **changes):
     changes |= {"bonus": BONUS, "anchor": ANCHOR, "first_stage": 100.0}
     config = replace(score.Config(), changes)
     recipe = score.recipe(ENV, Static(config))
-    reward, done, none = np.zeros((T, B), np.float32), np.zeros((T, B), bool), np.zeros((T, B), bool)
+    reward, done, none = (
+        np.zeros((T, B), np.float32),
+        np.zeros((T, B), bool),
+        np.zeros((T, B), bool),
+    )
     reward[3], reward[6], done[6] = *RIGHT, True
     wide = lambda x: jnp.asarray(np.broadcast_to(x[:, None], (T, B)))
     tokens = {"turn": wide(TURN), "decision": wide(DECISION)}

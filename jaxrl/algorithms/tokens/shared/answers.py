@@ -9,11 +9,12 @@ masked out. Each algorithm's file states how answers are judged and the loss of 
 |---|---|---|---|
 | token_supervised | - | cross-entropy with the expert's token | token |
 | token_reinforce | its return, less the divergence | policy gradient | constant |
-| remax | rewards to come, less the divergence and the greedy answer's return | policy gradient | constant |
+| remax | rewards to come, less the divergence and the greedy return | policy gradient | constant |
 | rloo | the same, less the mean of the group's others | policy gradient | constant |
 | gpg | less the group's mean, rescaled | policy gradient, and the divergence | token |
 | grpo | standardized in its group | clipped surrogate, and the divergence | sequence |
 | dr_grpo | less the group's mean | the same | constant |
+| critical_token_kl | the same | the same, with a weighted divergence | sequence |
 | bnpo | standardized in its group | the same | token |
 | dapo | the same, of groups with a signal | clipped surrogate with a higher upper clip | token |
 | cispo | the same | policy gradient, weighted by the clipped ratio | token |
@@ -25,9 +26,10 @@ masked out. Each algorithm's file states how answers are judged and the loss of 
 | reinforce_plus_plus | of each token, less the divergence | clipped surrogate | token |
 | reinforce_plus_plus_baseline | less the group's mean, in the batch | and the divergence | token |
 | mt_grpo | of each turn: its own and the outcome's, standardized | clipped surrogate | token |
-| score | of each attempt: its reward, with a bonus, less the group's others | policy gradient, and the divergence | constant |
+| score | of each attempt, less the group's others | policy gradient, and the divergence | constant |
 | pass_at_k | for pass@k | the same | token |
 | token_ppo | of each token, by a critic, less the divergence | clipped surrogate | token |
+| nlpo | the same, of tokens in the nucleus of a masking policy | the same | token |
 | ppo_max | the same, of rewards on a known scale, by a critic of its own | the same | token |
 | rpg | as rloo | its own, with the divergence in it | token |
 | rpg_clipped | as rloo, with the divergence in it | clipped surrogate | token |
@@ -69,6 +71,7 @@ from jaxrl.core.types import Array, Batch, Environment, TimeStep, Tree, struct
 from jaxrl.kit import SEQUENCE, STEP, Loss, LossOutput, Minibatch, Net, Part, Recipe
 from jaxrl.kit.acting import check_sampling, sample_tempered, temper
 from jaxrl.kit.builder import source_group
+from jaxrl.kit.state import State
 from jaxrl.networks.heads import Categorical
 
 
@@ -78,6 +81,7 @@ class Sample:
 
     log_prob: of the action when it was chosen. reference: its log-probability by the reference
         policy.
+    certainty: of the reference, a factor of the divergence.
     allowed: bool [T, B, V], the tokens that could be sampled; None for all that are legal.
     advantage: of the action. value, target: of a critic, when the answers were judged.
     """
@@ -89,6 +93,7 @@ class Sample:
     advantage: Tree = None
     value: Tree = None
     target: Tree = None
+    certainty: Tree = None
     allowed: Tree = None
 
 
@@ -106,7 +111,8 @@ class Judge(Protocol):
     """Function that judges answers before any gradient step."""
 
     def __call__(self, net: Net, batch: Batch, /) -> dict[str, Array]:
-        """Return fields of the sample, [T, B]: `advantage`, and `value` and `target` of a critic.
+        """Return fields of the sample, [T, B]: `advantage`, `value` and `target` of a critic, and
+        `certainty`.
 
         net: parts and hyperparameters.
         batch: whole episodes, with rewards 0 after their end; its mask marks the steps that are
@@ -203,6 +209,20 @@ def _metrics(x: Sample, now: Evaluation) -> dict[str, Array]:
         "kl_to_reference": losses_.kl_k3(now.log_prob, x.reference),
         "approximate_kl": losses_.kl_k3(x.log_prob, now.log_prob),
     }
+
+
+def copy_policy(part: str) -> Callable[[State, State], State]:
+    """Return an `adopt` by which `part` begins as the network of a policy that lacks it."""
+
+    def adopt(own: State, other: State) -> State:
+        policy = getattr(other, "parts", {}).get("actor_critic")
+        if policy is None or part in other.parts:
+            return other
+        params = jax.tree.map(jnp.copy, policy.params)  # a donated buffer can be donated only once
+        new = dataclasses.replace(own.parts[part], params=params)
+        return dataclasses.replace(other, parts=other.parts | {part: new}, extra=own.extra)
+
+    return adopt
 
 
 def judge_by_groups(advantage: Advantage, answers: int) -> Judge:
