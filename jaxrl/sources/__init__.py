@@ -1,6 +1,7 @@
 """Sources of batches: rollouts, episodes, replay buffers, datasets, and mixtures of them."""
 
 from jaxrl.sources.branches import with_branches
+from jaxrl.sources.casting import Player, cast
 from jaxrl.sources.casting import cast
 from jaxrl.sources.dataset import dataset, mixed
 from jaxrl.sources.demonstrations import played_by
@@ -15,6 +16,7 @@ from jaxrl.sources.rollouts import rollouts
 from jaxrl.sources.samplers import proportional
 
 __all__ = [
+    "Player",
     "cast",
     "dataset",
     "episodes",

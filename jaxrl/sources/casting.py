@@ -12,12 +12,21 @@ from jaxrl.core.errors import UserError
 from jaxrl.core.types import Policy, Source, Tree
 
 
-def cast(source: Source, players: Sequence[Callable[[Tree], Tree]]) -> Source:
-    """Let episode i of `source` be played by the i-th of `players` (k), and so on in turns.
+@dataclasses.dataclass(frozen=True)
+class Player:
+    """A way in which an agent plays some of a batch's episodes.
 
-    players: each maps the state of the agent that learns to a state of the same agent, by which it
-        acts: itself, or with the weights of an opponent or of an earlier policy in place of its
-        own.
+    state: maps the state of the agent that learns to a state of the same agent, by which it acts:
+        itself, or with the weights of an opponent or of an earlier policy in place of its own.
+    greedy: whether its actions are greedy instead of sampled.
+    """
+
+    state: Callable[[Tree], Tree] = lambda state: state
+    greedy: bool = False
+
+
+def cast(source: Source, players: Sequence[Player]) -> Source:
+    """Let episode i of `source` be played by the i-th of `players` (k), and so on in turns.
 
     Memories and extras of a batch are those of whoever played. Raises `UserError` unless the number
     of players divides that of the environments, and for a source on the host.
@@ -30,10 +39,11 @@ def cast(source: Source, players: Sequence[Callable[[Tree], Tree]]) -> Source:
 
     def together(policy: Policy) -> Policy:
         def act(state, timestep, memory, key, greedy):
-            def play(i: int, player: Callable[[Tree], Tree]) -> Tree:
+            def play(i: int, player: Player) -> Tree:
                 own = lambda tree: jax.tree.map(lambda x: x[i::count], tree)
-                own_key = jax.random.fold_in(key, i)
-                return policy.act(player(state), own(timestep), own(memory), own_key, greedy)
+                own_key, best = jax.random.fold_in(key, i), greedy or player.greedy
+                acting = player.state(state)
+                return policy.act(acting, own(timestep), own(memory), own_key, best)
 
             each = [play(i, player) for i, player in enumerate(players)]
             join = lambda *x: jnp.stack(x, 1).reshape(-1, *x[0].shape[1:])

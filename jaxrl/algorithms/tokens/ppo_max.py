@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import dataclasses
 
-import jax
 import jax.numpy as jnp
 
 from jaxrl import losses
@@ -24,6 +23,7 @@ from jaxrl.algorithms.policy_gradient.shared.actor_critic import policy_network
 from jaxrl.algorithms.tokens.shared.answers import (
     Sample,
     check,
+    copy_policy,
     estimate_advantages,
     evaluate,
     on_answers,
@@ -36,7 +36,6 @@ from jaxrl.core.types import Array, Batch, Environment
 from jaxrl.kit import AlgorithmBuilder, LossOutput, Net, Part, Recipe, group, hyper, loss
 from jaxrl.kit.groups import INF, Optimizer
 from jaxrl.kit.normalization import add, no_moments
-from jaxrl.kit.state import State
 
 
 @group
@@ -89,16 +88,6 @@ def critic_loss(net: Net, x: Sample) -> Array:
     return losses.clipped_squared_error(value, x.value, x.target, net.hyper.value_clip)
 
 
-def adopt(own: State, other: State) -> State:
-    """Adopt the state of a policy without a separate critic: the critic starts as its network."""
-    policy = getattr(other, "parts", {}).get("actor_critic")
-    if policy is None or "critic" in other.parts:
-        return other
-    params = jax.tree.map(jnp.copy, policy.params)  # a donated buffer can be donated only once
-    critic = dataclasses.replace(own.parts["critic"], params=params)
-    return dataclasses.replace(other, parts=other.parts | {"critic": critic}, extra=own.extra)
-
-
 def recipe(env: Environment, config: Config) -> Recipe:
     both = (policy_loss, critic_loss)
     plain = on_answers(env, config, judge, both, kl_in_reward=True, score=score)
@@ -118,7 +107,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         parts={**plain.parts, "critic": critic},
         update=update,
         extra=no_moments(()),
-        adopt=adopt,
+        adopt=copy_policy("critic"),
     )
 
 

@@ -38,7 +38,7 @@ class Config(Tokens):
 @loss("actor_critic", name="loss")
 def cloning_loss(net: Net, x: Sample) -> LossOutput:
     """Compute the cross-entropy with the expert's tokens, less an entropy bonus."""
-    now = evaluate(net, x)
+    now = evaluate(net, x, as_sampled=False)
     policy_loss = losses.behavior_cloning(now.log_prob)
     metrics = {
         "policy_loss": policy_loss,

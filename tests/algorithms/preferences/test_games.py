@@ -12,6 +12,7 @@ from jaxrl.algorithms.policy_gradient.shared.actor_critic import policy_network
 from jaxrl.algorithms.preferences import egpo as of_egpo
 from jaxrl.algorithms.preferences.egpo import egpo
 from jaxrl.algorithms.preferences.inpo import inpo
+from jaxrl.algorithms.preferences.nash_md import nash_md, play_mixture, step_size
 from jaxrl.algorithms.preferences.nash_mirror_prox import nash_mirror_prox
 from jaxrl.algorithms.preferences.rebel import rebel
 from jaxrl.algorithms.preferences.shared.games import Group, regression, win_rates
@@ -31,7 +32,7 @@ from tests.kit.stub import stub
 
 ENV = envs.make("judged_words", letters=2, length=2, cycle=4.0)
 SMALL = {"recurrent": 16, "transformer": 0, "learning_rate": 3e-3, "prompts": 4, "steps": 2}
-BUILDERS = (nash_mirror_prox, egpo, inpo, sppo, rebel)
+BUILDERS = (nash_mirror_prox, egpo, nash_md, inpo, sppo, rebel)
 ETA, BETA = 2.0, 0.1
 
 
@@ -148,6 +149,52 @@ def test_in_self_play_the_anchor_is_the_last_iterations_policy_and_writes(builde
         assert np.abs(acted - found["actor_critic"]).max() > 1e-3
 
 
+def test_the_opponent_of_nash_md_is_a_mixture_for_each_token():
+    """The mixture by NumPy, from both of its policies; the agent itself does not mix."""
+    algorithm = nash_md(ENV, SMALL | {"beta": 0.1, "eta": 7.0, "learning_rate": 0.1})
+    run = start(algorithm, random.key(0))
+    for _ in range(3):  # the second iteration has begun
+        run, _ = advance(algorithm, run)
+    policy, agent = algorithm.policy(run.state), run.state.agent
+    _, batch, _ = algorithm.source.collect(run.state.source, policy, random.key(1))
+    t, mask, config = batch.transitions, np.asarray(batch.mask), algorithm.config
+    network = policy_network(ENV, config.torso, config.memory)
+    part = agent.parts["actor_critic"]
+    params = {"own": part.params, "anchor": agent.parts["anchor"].params, "mu": part.target}
+    said = {
+        name: np.asarray(
+            network.apply(x, t.timestep, network.initial(t.action.shape[1]), method="unroll")[
+                0
+            ].logits
+        )
+        for name, x in params.items()
+    }
+    weight = 0.1 * min(7.0, 2 / (0.1 * 3))  # t = 1
+    mixed = (1 - weight) * said["anchor"] + weight * said["mu"]
+    mixed = mixed - np.log(np.exp(mixed).sum(-1, keepdims=True))
+    take = lambda x: np.take_along_axis(x, np.asarray(t.action)[..., None], -1)[..., 0]
+    by_policy = np.arange(t.action.shape[1]) % 4 < 2
+    expected = np.where(by_policy, take(said["own"]), take(mixed))
+    acted = np.asarray(t.extras["log_prob"])
+    np.testing.assert_allclose(acted[mask], expected[mask], rtol=1e-4, atol=1e-5)
+    assert np.abs(take(mixed) - take(said["anchor"]))[mask].max() > 0.05
+    assert float(play_mixture(agent).extra.mixes) == 1 and float(agent.extra.mixes) == 0
+
+
+@pytest.mark.parametrize("constant", [False, True])
+def test_nash_md_reaches_the_equilibrium_as_its_steps_decrease(constant):
+    """Steps of a table: with a constant step the last iterate stays away by a part of it."""
+    found = enumerate_answers(ENV)
+    reference = jax.nn.log_softmax(jnp.zeros(found.reward.shape))
+    net = lambda t: stub(hyper={"eta": ETA, "beta": BETA}, updates=jnp.int32(5 * t + 4))
+    now = reference
+    for t in range(60):
+        size = ETA if constant else step_size(net(t), 5)
+        now = solvers.nash_md(found.preference, now, reference, size, BETA)
+    gap = np.asarray(solvers.preference_gap(found.preference, now, reference, BETA)).max()
+    assert (gap > 1e-3) if constant else (gap < 2e-4), gap
+
+
 def test_steps_beyond_the_reference_are_refused():
     with pytest.raises(UserError, match=r"eta \* beta is 2; a step of egpo must not go beyond"):
         egpo(ENV, SMALL | {"eta": 2.0, "beta": 1.0})
@@ -180,6 +227,7 @@ def learn(builder, changes, updates):
     [
         (nash_mirror_prox, {"eta": ETA}),
         (egpo, {"eta": ETA}),
+        (nash_md, {"eta": ETA}),
         (inpo, {"eta": 0.5, "prompts": 512}),  # the inverse of the step
     ],
     ids=lambda x: getattr(x, "name", ""),

@@ -13,6 +13,7 @@ algorithms differ in who the opponent is and where the second step begins:
 |---|---|---|---|---|
 | nash_mirror_prox | the policy | win rate | s = eta / (1 + eta beta), s beta | half step |
 | egpo | the policy | the same | eta, eta beta | half step |
+| nash_md | the policy | win rate | eta_t, eta_t beta | mixture of anchor and reference |
 | inpo | the anchor | a drawn comparison of two | 1 / eta, beta / eta | anchor |
 | sppo | the anchor | win rate in its group | eta, 0 | anchor |
 | rebel | the anchor | return | eta, 0 | none |

@@ -10,7 +10,7 @@ from jaxrl.envs.wrappers import start_key
 from jaxrl.envs.wrappers.start_key import Params as Start
 from jaxrl.kit import group, hyper, static
 from jaxrl.kit.groups import Epochs, LinearTorso, Memory, Optimizer, Target
-from jaxrl.sources import cast, episodes, judged_pairs, pair_dataset
+from jaxrl.sources import Player, cast, episodes, judged_pairs, pair_dataset
 from jaxrl.sources.pairs import RANKS
 from jaxrl.tasks import repeat, starts
 
@@ -89,7 +89,7 @@ class SelfPlay(Groups):
 
     def source(self, env: Environment) -> Source:
         """Return a source of whole episodes that the anchor plays."""
-        return cast(Groups.source(self, env), (played_as("anchor"),))
+        return cast(Groups.source(self, env), (Player(played_as("anchor")),))
 
 
 @group
@@ -101,7 +101,7 @@ class Rivals(Groups):
 
     def source(self, env: Environment) -> Source:
         """Return a source of whole episodes that both play."""
-        own, rival = played_as("actor_critic"), played_as("opponent")
+        own, rival = Player(), Player(played_as("opponent"))
         return cast(Groups.source(self, env), (own, own, rival, rival))
 
 

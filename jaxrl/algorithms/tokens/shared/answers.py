@@ -9,10 +9,12 @@ masked out. Each algorithm's file states how answers are judged and the loss of 
 |---|---|---|---|
 | token_supervised | - | cross-entropy with the expert's token | token |
 | token_reinforce | its return, less the divergence | policy gradient | constant |
+| remax | rewards to come, less the divergence and the greedy return | policy gradient | constant |
 | rloo | the same, less the mean of the group's others | policy gradient | constant |
 | gpg | less the group's mean, rescaled | policy gradient, and the divergence | token |
 | grpo | standardized in its group | clipped surrogate, and the divergence | sequence |
 | dr_grpo | less the group's mean | the same | constant |
+| critical_token_kl | the same | the same, with a weighted divergence | sequence |
 | bnpo | standardized in its group | the same | token |
 | dapo | the same, of groups with a signal | clipped surrogate with a higher upper clip | token |
 | cispo | the same | policy gradient, weighted by the clipped ratio | token |
@@ -25,14 +27,21 @@ masked out. Each algorithm's file states how answers are judged and the loss of 
 | reinforce_plus_plus_baseline | less the group's mean, in the batch | and the divergence | token |
 | spo_chain | of each segment, by branches from its ends | the same, of unlikely tokens | token |
 | mt_grpo | of each turn: its own and the outcome's, standardized | clipped surrogate | token |
+| score | of each attempt, less the group's others | policy gradient, and the divergence | constant |
 | pass_at_k | for pass@k | the same | token |
 | token_ppo | of each token, by a critic, less the divergence | clipped surrogate | token |
+| nlpo | the same, of tokens in the nucleus of a masking policy | the same | token |
 | ppo_max | the same, of rewards on a known scale, by a critic of its own | the same | token |
 | rpg | as rloo | its own, with the divergence in it | token |
 | rpg_clipped | as rloo, with the divergence in it | clipped surrogate | token |
 
 The divergence is the KL divergence from a reference; where a paper subtracts it from the reward,
 the difference is judged.
+
+Answers are sampled at a temperature and from a nucleus (`config.sampling`), and losses learn the
+policy that was sampled from: its log-probabilities, its entropy and those of the reference are
+those at this temperature, of the tokens that could be sampled. Cloning learns the policy itself,
+at a temperature of 1.
 
 The reference policy is the target network of the policy (`net.target`). Cloning updates it at once
 (rate 1); all others keep it fixed (rate 0), so that it remains the policy with which reinforcement
@@ -54,7 +63,6 @@ from jaxrl.algorithms.policy_gradient.shared.actor_critic import Sample as Windo
 from jaxrl.algorithms.policy_gradient.shared.actor_critic import (
     check_policy,
     policy_network,
-    sample_and_record,
     sample_of,
 )
 from jaxrl.algorithms.tokens.shared.settings import KL_ESTIMATES, Tokens
@@ -62,7 +70,10 @@ from jaxrl.core import memory
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Array, Batch, Environment, TimeStep, Tree, struct
 from jaxrl.kit import SEQUENCE, STEP, Loss, LossOutput, Minibatch, Net, Part, Recipe
+from jaxrl.kit.acting import check_sampling, sample_tempered, temper
 from jaxrl.kit.builder import source_group
+from jaxrl.kit.state import State
+from jaxrl.networks.heads import Categorical
 
 
 @struct
@@ -71,6 +82,8 @@ class Sample:
 
     log_prob: of the action when it was chosen. reference: its log-probability by the reference
         policy.
+    certainty: of the reference, a factor of the divergence.
+    allowed: bool [T, B, V], the tokens that could be sampled; None for all that are legal.
     advantage: of the action. value, target: of a critic, when the answers were judged.
     """
 
@@ -81,6 +94,8 @@ class Sample:
     advantage: Tree = None
     value: Tree = None
     target: Tree = None
+    certainty: Tree = None
+    allowed: Tree = None
 
 
 class Evaluation(NamedTuple):
@@ -97,7 +112,8 @@ class Judge(Protocol):
     """Function that judges answers before any gradient step."""
 
     def __call__(self, net: Net, batch: Batch, /) -> dict[str, Array]:
-        """Return fields of the sample, [T, B]: `advantage`, and `value` and `target` of a critic.
+        """Return fields of the sample, [T, B]: `advantage`, `value` and `target` of a critic, and
+        `certainty`.
 
         net: parts and hyperparameters.
         batch: whole episodes, with rewards 0 after their end; its mask marks the steps that are
@@ -134,10 +150,23 @@ def blank_memory(net: Net, timestep: TimeStep) -> Tree:
     return memory.shrink(net.network("actor_critic").initial(timestep.first.shape[1]))
 
 
-def evaluate(net: Net, x: Sample) -> Evaluation:
-    """Evaluate the policy on a sample."""
+def evaluate(net: Net, x: Sample, as_sampled: bool = True) -> Evaluation:
+    """Evaluate the policy on a sample.
+
+    as_sampled: at the temperature of `config.sampling` and restricted to `x.allowed`, as answers
+        are sampled; False for the policy itself, which learns from texts of others.
+    """
     policy, value = unroll(net.actor_critic, net, x.timestep)
+    policy = restrict(net, policy, x.allowed) if as_sampled else policy
     return Evaluation(policy.log_prob(x.action), policy.entropy(), value, policy)
+
+
+def restrict(net: Net, policy: Any, allowed: Array | None) -> Any:
+    """Return a policy [T, B] as answers are sampled from it: at the temperature of
+    `config.sampling`, and of the `allowed` tokens [T, B, V] alone (None for all)."""
+    if not isinstance(policy, Categorical):
+        return policy  # `check_sampling` refuses another temperature
+    return temper(policy, net.hyper.sampling.temperature, mask=allowed)
 
 
 def divergence(estimate: str, now: Evaluation, x: Sample) -> Array:
@@ -183,6 +212,20 @@ def _metrics(x: Sample, now: Evaluation) -> dict[str, Array]:
     }
 
 
+def copy_policy(part: str) -> Callable[[State, State], State]:
+    """Return an `adopt` by which `part` begins as the network of a policy that lacks it."""
+
+    def adopt(own: State, other: State) -> State:
+        policy = getattr(other, "parts", {}).get("actor_critic")
+        if policy is None or part in other.parts:
+            return other
+        params = jax.tree.map(jnp.copy, policy.params)  # a donated buffer can be donated only once
+        new = dataclasses.replace(own.parts[part], params=params)
+        return dataclasses.replace(other, parts=other.parts | {part: new}, extra=own.extra)
+
+    return adopt
+
+
 def judge_by_groups(advantage: Advantage, answers: int) -> Judge:
     """Return a function that judges answers by the returns of their group of `answers`."""
 
@@ -216,7 +259,9 @@ def on_answers(
     def prepare(net, batch, x):
         t, mask = batch.transitions, decisions(x.timestep, batch.mask)
         policy, _ = unroll(net.target.actor_critic, net, x.timestep)
-        log_prob, reference = t.extras["log_prob"], policy.log_prob(x.action)
+        allowed = t.extras.get("allowed")
+        reference = restrict(net, policy, allowed).log_prob(x.action)
+        log_prob = t.extras["log_prob"]
         reward = jnp.where(batch.mask, t.reward, 0.0)
         if kl_in_reward:
             end, beta = jnp.zeros(reward.shape[1]), net.hyper.kl.weight
@@ -226,7 +271,8 @@ def on_answers(
         after = dataclasses.replace(t.next_timestep, reward=reward)
         t = dataclasses.replace(t, next_timestep=after)
         batch = dataclasses.replace(batch, transitions=t, memory=None, mask=mask)
-        return Sample(x.timestep, x.action, log_prob, reference, **judge(net, batch))
+        judged = judge(net, batch)
+        return Sample(x.timestep, x.action, log_prob, reference, allowed=allowed, **judged)
 
     needs = ("mask", "transitions.extras.log_prob")
     return on_episodes(env, config, losses, prepare, needs, learned)
@@ -278,13 +324,20 @@ def on_episodes(
     inputs = example_timestep(env), network.initial(1)
     return Recipe(
         parts={"actor_critic": Part(network, inputs, config.optimizer, config.reference)},
-        act=sample_and_record(),
+        act=sample_tempered(speak, config.sampling),
         losses=losses,
         update=update,
         memory=network.initial,
         needs=needs,
         scores=token_scores(env),
+        in_evaluation={f"sampling.{n}": f"evaluation.{n}" for n in ("temperature", "top_p")},
     )
+
+
+def speak(net: Net, timestep: TimeStep, memory: Tree) -> tuple[Any, Array | None, Tree]:
+    """Return the policy [B] of the actor-critic, which may say any legal token, and its memory."""
+    policy, _, memory = net.actor_critic(timestep, memory)
+    return policy, None, memory
 
 
 def token_scores(env: Environment) -> Mapping[str, str]:
@@ -297,4 +350,5 @@ def check(env: Environment, config: Any, name: str) -> None:
     """Raise `UserError` if no policy of these settings can act in `env`, or the episodes of an
     update do not divide into the minibatches."""
     check_policy(env, config.torso, config.memory, name)
+    check_sampling(env.action_space, config, name)
     config.passes.check(source_group(config).num_envs, env.max_steps or 1, unit=SEQUENCE)
