@@ -2,7 +2,7 @@
 
 from jaxrl.sources.casting import cast
 from jaxrl.sources.dataset import dataset, mixed
-from jaxrl.sources.demonstrations import played_by
+from jaxrl.sources.demonstrations import played_by, played_through
 from jaxrl.sources.episodes import episodes
 from jaxrl.sources.kept_groups import kept_groups
 from jaxrl.sources.pairs import judged_pairs, pair_dataset
@@ -12,20 +12,24 @@ from jaxrl.sources.rehearsal import rehearsal
 from jaxrl.sources.replay import replay
 from jaxrl.sources.rollouts import rollouts
 from jaxrl.sources.samplers import proportional
+from jaxrl.sources.texts import given_texts, text_dataset
 
 __all__ = [
     "cast",
     "dataset",
     "episodes",
+    "given_texts",
     "judged_pairs",
     "kept_groups",
     "mixed",
     "pair_dataset",
     "played_by",
+    "played_through",
     "proportional",
     "recent",
     "recordings",
     "rehearsal",
     "replay",
     "rollouts",
+    "text_dataset",
 ]
