@@ -8,9 +8,9 @@ from typing import Protocol
 
 from jaxrl import losses
 from jaxrl.algorithms.tokens.shared import texts
-from jaxrl.algorithms.tokens.shared.answers import Sample, evaluate, on_episodes
+from jaxrl.algorithms.tokens.shared.answers import Sample, evaluate
 from jaxrl.algorithms.tokens.shared.settings import SMALL, Tokens
-from jaxrl.algorithms.tokens.shared.texts import Texts
+from jaxrl.algorithms.tokens.shared.texts import Texts, on_texts
 from jaxrl.core.types import Array, Environment
 from jaxrl.kit import AlgorithmBuilder, Loss, LossOutput, Net, Recipe, group, loss
 from jaxrl.kit.groups import Optimizer, Target
@@ -62,7 +62,7 @@ def cloning_loss(net: Net, x: Sample) -> LossOutput:
 
 def recipe(env: Environment, config: Config, token_loss: Loss = cloning_loss) -> Recipe:
     """token_loss: of the texts' tokens."""
-    return on_episodes(env, config, (token_loss,))
+    return on_texts(env, config, token_loss)
 
 
 token_supervised = AlgorithmBuilder("token_supervised", Config, recipe, check=texts.check)

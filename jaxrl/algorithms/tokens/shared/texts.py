@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import jax.numpy as jnp
 
 from jaxrl.algorithms.tokens.shared import answers
+from jaxrl.algorithms.tokens.shared.answers import Prepare, on_episodes
 from jaxrl.core.errors import UserError
 from jaxrl.core.hyper import MANY
 from jaxrl.core.types import Array, Environment, Source, Tasks
@@ -15,7 +17,7 @@ from jaxrl.datasets.texts import read_texts
 from jaxrl.envs.language.written import written_episodes
 from jaxrl.envs.policies import add_noise, expert_policy
 from jaxrl.envs.wrappers import expert_channel
-from jaxrl.kit import group, static
+from jaxrl.kit import Loss, Recipe, group, static
 from jaxrl.kit.groups import Episodes
 from jaxrl.sources import episodes, given_texts, played_by, played_through, text_dataset
 from jaxrl.sources.rollouts import check_shards
@@ -97,6 +99,18 @@ def text_source(env: Environment, texts: Arrays, batch_size: int, num_shards: in
     them."""
     transitions, mask = written_episodes(env, texts.tokens, texts.utterance, texts.length)
     return given_texts(transitions, mask, texts.weight, batch_size, env.name, num_shards)
+
+
+def on_texts(env: Environment, config: Any, loss: Loss, prepare: Prepare | None = None) -> Recipe:
+    """Return the recipe of a token policy that learns `loss` from texts, `config.texts`.
+
+    prepare: as in `on_episodes`. The policy is judged by its own answers: where only a dataset is
+    drawn from, it has none in training.
+    """
+    more = {} if prepare is None else {"prepare": prepare}
+    recipe = on_episodes(env, config, (loss,), **more)
+    offline = config.texts.count or config.texts.file
+    return dataclasses.replace(recipe, scores={}) if offline else recipe
 
 
 def check(env: Environment, config: Any, name: str) -> None:
