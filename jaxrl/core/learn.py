@@ -108,6 +108,19 @@ def learn(agent: Agent, source: Source, updates: int = 1) -> Algorithm:
     )
 
 
+def evaluation_policy(algorithm: Algorithm, state: Tree) -> Policy:
+    """Return the policy that a state has learned, with hyperparameters as they are in evaluations
+    (`Agent.in_evaluation`). The state itself is not changed."""
+    policy = algorithm.policy(state)
+    changes = getattr(algorithm.agent, "in_evaluation", {})
+    if not changes:
+        return policy
+    known = hyperparameters.read_hyper(policy.state)
+    changes = {name: known[other] for name, other in changes.items()}
+    changed = hyperparameters.replace_hyper(policy.state, changes)
+    return dataclasses.replace(policy, state=changed)
+
+
 def start_source(source: Source, key: Key, hyper: Hyper, policy: Policy) -> Tree:
     """Return the first state of `source` after its warm-up, which `policy` plays.
 

@@ -614,6 +614,9 @@ class Agent:
     one handed over); by default the other's."""
     scores: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """See `Algorithm.scores`."""
+    in_evaluation: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Hyperparameters that have another's value in evaluations, such as a temperature, each with
+    the name of that other; see `core.learn.evaluation_policy`."""
 
 
 # ------------------------------------------------------------------------------- algorithms

@@ -10,8 +10,9 @@ import jax.numpy as jnp
 
 from jaxrl import losses
 from jaxrl.core import schedules, spaces, trees
+from jaxrl.core.errors import UserError
 from jaxrl.core.settings import Values
-from jaxrl.core.spaces import Space
+from jaxrl.core.spaces import Discrete, Space
 from jaxrl.core.types import Array, Key, TimeStep, Tree
 from jaxrl.kit.groups import EpsilonGreedy, OrnsteinUhlenbeck, Sampling
 from jaxrl.kit.net import Net
@@ -156,49 +157,82 @@ def random_at_first(act: Act, space: Space) -> Act:
 def temper(
     policy: Categorical,
     temperature: Array | float = 1.0,
-    top_p: Array | float = 1.0,
+    top_p: Array | float | None = None,
     mask: Array | None = None,
 ) -> Categorical:
     """Return a categorical policy [...] as it is sampled: sharper or flatter, cut, and masked.
 
-    temperature: divides the logits; below 1 sharper.
+    temperature: divides the logits; below 1 sharper. Illegal actions stay illegal at any.
     top_p: the smallest set of likeliest actions whose probabilities reach it is kept (nucleus
-        sampling), after the temperature; 1 keeps all.
-    mask: bool [..., A], actions that are allowed; at least one.
+        sampling), after the temperature and the mask; None keeps all and sorts nothing.
+    mask: bool [..., A], actions that are allowed; at least one of the legal ones.
 
     Source: Holtzman et al., 2020, "The curious case of neural text degeneration", section 3.1.
     """
-    logits = policy.logits / temperature
-    if mask is not None:
-        logits = jnp.where(mask, logits, ILLEGAL)
-    logits = jax.nn.log_softmax(logits)
-    kept = losses.nlpo_mask(logits, top_p)
-    return Categorical(jax.nn.log_softmax(jnp.where(kept, logits, ILLEGAL)))
+    legal = policy.logits > ILLEGAL / 2
+    legal = legal if mask is None else legal & mask
+    logits = jnp.where(legal, policy.logits, ILLEGAL)
+    best = jax.lax.stop_gradient(logits.max(-1, keepdims=True))
+    # Not below ILLEGAL: -inf would make an entropy NaN.
+    logits = jnp.maximum((logits - best) / temperature, ILLEGAL)
+    tempered = Categorical(jnp.where(legal, logits, ILLEGAL))
+    if top_p is None:
+        return tempered
+    kept = losses.nlpo_mask(tempered.logits, top_p)
+    return Categorical(jnp.where(kept, tempered.logits, ILLEGAL))
 
 
-def sample_tempered(
-    act_by: Callable[[Net, TimeStep, Tree], tuple[Categorical, Tree]],
-    space: Space,
-    sampling: Sampling,
-    allowed: Callable[[Net, TimeStep], Array] | None = None,
-) -> Act:
-    """Act by samples of a categorical policy with a temperature, top-p and a mask; also return
-    `log_prob`, that of the policy as it was sampled.
+class Restricted(Protocol):
+    """A policy, and which of its actions may be sampled."""
 
-    act_by: (net, timestep, memory) -> policy [B] and the new memory.
-    sampling: temperature and top-p. Greedy actions are the mode of the tempered policy.
-    allowed: (net, timestep) -> bool [B, A].
+    def __call__(
+        self, net: Net, timestep: TimeStep, memory: Tree, /
+    ) -> tuple[Any, Array | None, Tree]:
+        """Return a policy [B], the actions that are allowed (bool [B, A]; None for all that are
+        legal), and the new memory.
+
+        net: parts. timestep, memory: of each environment, [B].
+        """
+        ...
+
+
+def sample_tempered(policy_of: Restricted, sampling: Sampling) -> Act:
+    """Act by samples of a policy at a temperature, from its nucleus or a given set of actions.
+
+    Greedy actions are the mode of what is sampled from. The act also returns `log_prob`, that of
+    the policy as it was sampled, and `allowed`, bool [B, A], where not all legal actions are: so
+    that a loss can restrict the policy that learns to the same actions. Policies that are not
+    categorical have no temperature; `check_sampling` refuses one for them.
+
+    sampling: temperature and nucleus, which is that of the allowed actions.
     """
+    nucleus = sampling.nucleus
 
     def act(net, timestep, memory, key, greedy):
-        policy, memory = act_by(net, timestep, memory)
-        h = net.hyper[sampling]
-        mask = None if allowed is None else allowed(net, timestep)
-        policy = temper(policy, h.temperature, h.top_p, mask)
-        action = choose(policy, key, greedy)
-        return action.astype(space.dtype), memory, {"log_prob": policy.log_prob(action)}
+        policy, allowed, memory = policy_of(net, timestep, memory)
+        if isinstance(policy, Categorical):
+            h = net.hyper[sampling]
+            policy = temper(policy, h.temperature, h.top_p if nucleus else None, allowed)
+            allowed = policy.logits > ILLEGAL / 2 if nucleus else allowed
+        action = jax.lax.stop_gradient(choose(policy, key, greedy))
+        extras = {"log_prob": policy.log_prob(action)}
+        extras |= {} if allowed is None else {"allowed": allowed}
+        return action, memory, extras
 
     return act
+
+
+def check_sampling(space: Space, config: Any, name: str) -> None:
+    """Raise `UserError` if the settings `config.sampling` and `config.evaluation` have no effect:
+    top_p without a nucleus, and anything but their defaults where actions are not `Discrete`."""
+    for group in ("sampling", "evaluation"):
+        chosen = getattr(config, group)
+        if not config.sampling.nucleus and chosen.top_p != 1:
+            raise UserError(
+                f"{group}.top_p is {chosen.top_p:g}, but sampling.nucleus is off; turn it on."
+            )
+        if not isinstance(space, Discrete) and chosen != type(chosen)():
+            raise UserError(f"{name} has no {group} to set for actions in {space!r}: no logits.")
 
 
 def mix(first: Act, second: Act, share: Callable[[Net], Array]) -> Act:

@@ -330,4 +330,18 @@ class Sampling:
     temperature: float = hyper(1.0, above=0, log=True)
     """Temperature that divides the logits; below 1 samples are likelier ones."""
     top_p: float = hyper(1.0, above=0, high=1)
-    """Probability of the likeliest actions that are kept (nucleus sampling); 1 keeps all."""
+    """Probability of the likeliest actions that are kept, in a nucleus; 1 keeps all."""
+    nucleus: bool = False
+    """Sample from the nucleus, the smallest set of likeliest actions whose probabilities reach
+    top_p. Which actions these were is kept with each step, so that losses restrict to them too."""
+
+
+@group
+class EvaluationSampling:
+    """Sampling from a categorical policy in evaluations that are not greedy, and by a trained
+    policy that is loaded."""
+
+    temperature: float = hyper(1.0, above=0, high=INF, log=True)
+    """Temperature of evaluations that are not greedy; below 1 samples are likelier ones."""
+    top_p: float = hyper(1.0, above=0, high=1)
+    """Probability of the nucleus in evaluations that are not greedy; needs `sampling.nucleus`."""

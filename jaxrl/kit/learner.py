@@ -111,6 +111,7 @@ def learner(name: str, config: Any, recipe: Recipe) -> Agent:
         hand_over,
         recipe.adopt,
         recipe.scores,
+        recipe.in_evaluation,
     )
 
 

@@ -55,6 +55,7 @@ class Recipe:
     hand_over: state -> state of the agent that continues from this one in a warm start.
     adopt: what is taken over from another agent in a warm start; see `Agent.adopt`.
     scores: metrics that the algorithm is judged by, besides the return; see `Algorithm.scores`.
+    in_evaluation: hyperparameters that others take the place of in evaluations; see `Agent`.
     """
 
     parts: Mapping[str, Part]
@@ -68,6 +69,7 @@ class Recipe:
     hand_over: Callable[[State], Tree] = lambda state: state
     adopt: Callable[[State, Tree], Tree] = lambda state, other: other
     scores: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    in_evaluation: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
         if self.update is None:

@@ -20,7 +20,7 @@ from jaxrl.core import metrics as m
 from jaxrl.core import settings, shared
 from jaxrl.core.divergence import forgive
 from jaxrl.core.errors import UserError, unknown
-from jaxrl.core.learn import restart_source, take_over
+from jaxrl.core.learn import evaluation_policy, restart_source, take_over
 from jaxrl.core.types import Algorithm, Environment, Policy
 from jaxrl.runtime import checkpoints, configuration, driver, policy_files, processes, run_folder
 from jaxrl.runtime.building import build, on_one_device, program
@@ -418,6 +418,14 @@ def load_all(folder: str | Path, trust: Trust = False) -> list[Trained]:
     if prog.members is not None:
         states = [shared.member(states[0], i) for i in range(prog.members)]
     return [
-        Trained(env, algorithm.policy(state), config, algorithm, state, meta["step"], members)
+        Trained(
+            env,
+            evaluation_policy(algorithm, state),
+            config,
+            algorithm,
+            state,
+            meta["step"],
+            members,
+        )
         for state in states
     ]

@@ -24,6 +24,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxrl.core import metrics as m
 from jaxrl.core import shared, train
 from jaxrl.core.devices import SEEDS
+from jaxrl.core.learn import evaluation_policy
 from jaxrl.core.types import Algorithm, Environment, Hyper, Key, struct
 from jaxrl.evaluation.evaluate import evaluate
 from jaxrl.runtime import placement, processes
@@ -171,7 +172,7 @@ class Program:
         """
 
         def play(run):
-            policy = self.algorithm.policy(run.state)
+            policy = evaluation_policy(self.algorithm, run.state)
             key = evaluation_key(run)
             played = evaluate(env, policy, key, episodes, greedy)
             return {

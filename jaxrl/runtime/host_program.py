@@ -13,6 +13,7 @@ import numpy as np
 
 from jaxrl.core import shared
 from jaxrl.core.errors import UserError
+from jaxrl.core.learn import evaluation_policy
 from jaxrl.core.types import Algorithm, Environment, Hyper, Key
 from jaxrl.evaluation.evaluate import episode_limit
 from jaxrl.runtime import driver, host
@@ -141,7 +142,7 @@ class HostEvaluation:
         members = self.program.members
         played = host.evaluate(
             self.env,
-            self.program.algorithm.policy(run.state),
+            evaluation_policy(self.program.algorithm, run.state),
             driver.evaluation_key(run) if members is None else _evaluation_keys(run),
             self.episodes,
             self.greedy,

@@ -9,9 +9,10 @@ import pytest
 
 from jaxrl.core import random
 from jaxrl.core.settings import Static
-from jaxrl.core.spaces import Box, Discrete
+from jaxrl.core.spaces import Box
 from jaxrl.core.types import TimeStep
 from jaxrl.kit import acting
+from jaxrl.kit.groups import Sampling
 from jaxrl.networks.heads import Categorical
 from tests.kit.stub import stub
 
@@ -84,17 +85,27 @@ def test_a_policy_is_tempered_cut_and_masked(temperature, top_p, masked):
 
 
 def test_tempered_samples_say_their_own_log_probability():
-    sampling = Static(types.SimpleNamespace(), "sampling.")
+    sampling = Static(Sampling(nucleus=True), "sampling.")
     logits = jax.nn.log_softmax(jnp.float32([[0.0, 1.0, 2.0]] * 3))
-    known = stub(hyper={"sampling.temperature": 0.5, "sampling.top_p": 0.9})
-    by = lambda net, timestep, memory: (Categorical(logits), memory)
-    allowed = lambda net, timestep: jnp.asarray([[True, True, False]] * 3)
-    act = acting.sample_tempered(by, Discrete(3), sampling, allowed)
+    known = stub(hyper={"sampling.temperature": 0.5, "sampling.top_p": 0.8})
+    allowed = jnp.asarray([[True, True, False]] * 3)
+    by = lambda net, timestep, memory: (Categorical(logits), allowed, memory)
+    act = acting.sample_tempered(by, sampling)
     action, _, extras = act(known, observations([False] * 3), (), random.key(0), True)
     assert action.tolist() == [1, 1, 1]  # the best of those that are allowed
-    p = softmax(np.array([0.0, 2.0]))
-    expected = 0.0 if p[1] >= 0.9 else np.log(p[1])
-    np.testing.assert_allclose(extras["log_prob"], expected, atol=1e-5)
+    # The likelier of the two has a probability of 0.88 at this temperature: it is the nucleus.
+    assert softmax(np.array([0.0, 2.0]))[1] > 0.8
+    np.testing.assert_allclose(extras["log_prob"], 0, atol=1e-5)
+    assert extras["allowed"].tolist() == [[False, True, False]] * 3
+
+
+@pytest.mark.parametrize("temperature", [1e-30, 1e30])
+def test_illegal_actions_stay_illegal_at_any_temperature(temperature):
+    logits = jnp.float32([[0.0, 1.0, 0.5, -1e9]])
+    got = acting.temper(Categorical(logits), temperature)
+    expected = [0, 1, 0, 0] if temperature < 1 else [1 / 3, 1 / 3, 1 / 3, 0]
+    np.testing.assert_allclose(np.exp(got.logits)[0], expected, atol=1e-6)
+    assert np.isfinite(got.entropy()).all()
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])

@@ -57,7 +57,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
     @loss("actor_critic", name="loss", unit=SEQUENCE)
     def iw_sft_loss(net: Net, x: Minibatch) -> LossOutput:
         """Compute the weighted negative log-likelihood of each text, less an entropy bonus."""
-        now, h = evaluate(net, x.x), net.hyper
+        now, h = evaluate(net, x.x, as_sampled=False), net.hyper
         of_texts = lambda y, mean: losses.sequence_log_prob(y, x.mask, normalize=mean)
         ours, reference = (of_texts(y, config.per_token) for y in (now.log_prob, x.x.reference))
         value = losses.iw_sft(ours, reference, h.low, h.high)

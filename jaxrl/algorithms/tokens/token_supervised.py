@@ -44,7 +44,7 @@ class Likelihood(Protocol):
 
 def likelihood_output(net: Net, x: Sample, likelihood: Likelihood) -> LossOutput:
     """Return the loss of texts' tokens [T, B], less an entropy bonus, with its metrics."""
-    now = evaluate(net, x)
+    now = evaluate(net, x, as_sampled=False)
     policy_loss = likelihood(now.log_prob)
     metrics = {
         "policy_loss": policy_loss,

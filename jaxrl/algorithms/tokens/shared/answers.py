@@ -33,6 +33,11 @@ masked out. Each algorithm's file states how answers are judged and the loss of 
 The divergence is the KL divergence from a reference; where a paper subtracts it from the reward,
 the difference is judged.
 
+Answers are sampled at a temperature and from a nucleus (`config.sampling`), and losses learn the
+policy that was sampled from: its log-probabilities, its entropy and those of the reference are
+those at this temperature, of the tokens that could be sampled. Cloning learns the policy itself,
+at a temperature of 1.
+
 The reference policy is the target network of the policy (`net.target`). Cloning updates it at once
 (rate 1); all others keep it fixed (rate 0), so that it remains the policy with which reinforcement
 learning began. The state of every algorithm has the same parts, so each can be warm-started from a
@@ -53,7 +58,6 @@ from jaxrl.algorithms.policy_gradient.shared.actor_critic import Sample as Windo
 from jaxrl.algorithms.policy_gradient.shared.actor_critic import (
     check_policy,
     policy_network,
-    sample_and_record,
     sample_of,
 )
 from jaxrl.algorithms.tokens.shared.settings import KL_ESTIMATES, Tokens
@@ -61,7 +65,9 @@ from jaxrl.core import memory
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Array, Batch, Environment, TimeStep, Tree, struct
 from jaxrl.kit import SEQUENCE, STEP, Loss, LossOutput, Minibatch, Net, Part, Recipe
+from jaxrl.kit.acting import check_sampling, sample_tempered, temper
 from jaxrl.kit.builder import source_group
+from jaxrl.networks.heads import Categorical
 
 
 @struct
@@ -70,6 +76,7 @@ class Sample:
 
     log_prob: of the action when it was chosen. reference: its log-probability by the reference
         policy.
+    allowed: bool [T, B, V], the tokens that could be sampled; None for all that are legal.
     advantage: of the action. value, target: of a critic, when the answers were judged.
     """
 
@@ -80,6 +87,7 @@ class Sample:
     advantage: Tree = None
     value: Tree = None
     target: Tree = None
+    allowed: Tree = None
 
 
 class Evaluation(NamedTuple):
@@ -133,10 +141,23 @@ def blank_memory(net: Net, timestep: TimeStep) -> Tree:
     return memory.shrink(net.network("actor_critic").initial(timestep.first.shape[1]))
 
 
-def evaluate(net: Net, x: Sample) -> Evaluation:
-    """Evaluate the policy on a sample."""
+def evaluate(net: Net, x: Sample, as_sampled: bool = True) -> Evaluation:
+    """Evaluate the policy on a sample.
+
+    as_sampled: at the temperature of `config.sampling` and restricted to `x.allowed`, as answers
+        are sampled; False for the policy itself, which learns from texts of others.
+    """
     policy, value = unroll(net.actor_critic, net, x.timestep)
+    policy = restrict(net, policy, x.allowed) if as_sampled else policy
     return Evaluation(policy.log_prob(x.action), policy.entropy(), value, policy)
+
+
+def restrict(net: Net, policy: Any, allowed: Array | None) -> Any:
+    """Return a policy [T, B] as answers are sampled from it: at the temperature of
+    `config.sampling`, and of the `allowed` tokens [T, B, V] alone (None for all)."""
+    if not isinstance(policy, Categorical):
+        return policy  # `check_sampling` refuses another temperature
+    return temper(policy, net.hyper.sampling.temperature, mask=allowed)
 
 
 def divergence(estimate: str, now: Evaluation, x: Sample) -> Array:
@@ -213,7 +234,9 @@ def on_answers(
     def prepare(net, batch, x):
         t, mask = batch.transitions, decisions(x.timestep, batch.mask)
         policy, _ = unroll(net.target.actor_critic, net, x.timestep)
-        log_prob, reference = t.extras["log_prob"], policy.log_prob(x.action)
+        allowed = t.extras.get("allowed")
+        reference = restrict(net, policy, allowed).log_prob(x.action)
+        log_prob = t.extras["log_prob"]
         reward = jnp.where(batch.mask, t.reward, 0.0)
         if kl_in_reward:
             end, beta = jnp.zeros(reward.shape[1]), net.hyper.kl.weight
@@ -223,7 +246,8 @@ def on_answers(
         after = dataclasses.replace(t.next_timestep, reward=reward)
         t = dataclasses.replace(t, next_timestep=after)
         batch = dataclasses.replace(batch, transitions=t, memory=None, mask=mask)
-        return Sample(x.timestep, x.action, log_prob, reference, **judge(net, batch))
+        judged = judge(net, batch)
+        return Sample(x.timestep, x.action, log_prob, reference, allowed=allowed, **judged)
 
     return on_episodes(env, config, losses, prepare, ("mask", "transitions.extras.log_prob"))
 
@@ -270,13 +294,20 @@ def on_episodes(
     inputs = example_timestep(env), network.initial(1)
     return Recipe(
         parts={"actor_critic": Part(network, inputs, config.optimizer, config.reference)},
-        act=sample_and_record(),
+        act=sample_tempered(speak, config.sampling),
         losses=losses,
         update=update,
         memory=network.initial,
         needs=needs,
         scores=token_scores(env),
+        in_evaluation={f"sampling.{n}": f"evaluation.{n}" for n in ("temperature", "top_p")},
     )
+
+
+def speak(net: Net, timestep: TimeStep, memory: Tree) -> tuple[Any, Array | None, Tree]:
+    """Return the policy [B] of the actor-critic, which may say any legal token, and its memory."""
+    policy, _, memory = net.actor_critic(timestep, memory)
+    return policy, None, memory
 
 
 def token_scores(env: Environment) -> Mapping[str, str]:
@@ -289,4 +320,5 @@ def check(env: Environment, config: Any, name: str) -> None:
     """Raise `UserError` if no policy of these settings can act in `env`, or the episodes of an
     update do not divide into the minibatches."""
     check_policy(env, config.torso, config.memory, name)
+    check_sampling(env.action_space, config, name)
     config.passes.check(source_group(config).num_envs, env.max_steps or 1, unit=SEQUENCE)

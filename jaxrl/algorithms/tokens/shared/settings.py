@@ -8,7 +8,16 @@ from jaxrl.core.types import Environment, Source
 from jaxrl.envs.wrappers import start_key
 from jaxrl.envs.wrappers.start_key import Params as Start
 from jaxrl.kit import group, hyper, static
-from jaxrl.kit.groups import INF, LinearTorso, Memory, Optimizer, Passes, Target
+from jaxrl.kit.groups import (
+    INF,
+    EvaluationSampling,
+    LinearTorso,
+    Memory,
+    Optimizer,
+    Passes,
+    Sampling,
+    Target,
+)
 from jaxrl.sources import episodes
 from jaxrl.sources.rollouts import check_shards
 from jaxrl.tasks import repeat, starts
@@ -31,6 +40,8 @@ class Tokens:
     """Optimizer settings. Adam, 1e-6: Ahmadian et al., appendix C, and GPG's runs; the gradient
     norm is that of the libraries which these papers used. (Small networks need larger steps.)"""
     reference: Target = Target(rate=0.0)
+    sampling: Sampling = Sampling()
+    evaluation: EvaluationSampling = EvaluationSampling()
 
     average: str = static("token", choices=AVERAGES)
     """Averaging of token losses: sequence (equal weight per sequence, GRPO), token (per token,
