@@ -13,6 +13,7 @@ from jaxrl.sources.replay import replay
 from jaxrl.sources.rollouts import rollouts
 from jaxrl.sources.samplers import proportional
 from jaxrl.sources.texts import given_texts, text_dataset
+from jaxrl.sources.tuned import tuned
 
 __all__ = [
     "cast",
@@ -32,4 +33,5 @@ __all__ = [
     "replay",
     "rollouts",
     "text_dataset",
+    "tuned",
 ]

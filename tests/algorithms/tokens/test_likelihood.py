@@ -23,7 +23,7 @@ from jaxrl.kit import Minibatch
 from tests.kit.stub import losses_of, stub
 
 ENV = envs.make("judged_words", letters=2, length=2)
-SIZES = {"recurrent": 8, "transformer": 0}
+SIZES = {"recurrent": 0, "transformer": 0}
 FOUND = enumerate_answers(ENV)
 REWARD = np.maximum(np.asarray(FOUND.reward), 0)  # [P, A]
 

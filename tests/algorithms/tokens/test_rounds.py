@@ -10,12 +10,15 @@ import pytest
 
 from jaxrl import envs
 from jaxrl.algorithms.policy_gradient.shared.actor_critic import policy_network
+from jaxrl.algorithms.tokens.b_star import Trials, b_star, balance
 from jaxrl.algorithms.tokens.raft import raft
 from jaxrl.algorithms.tokens.rest_em import rest_em
 from jaxrl.algorithms.tokens.shared.rounds import best_of_group, first_above
 from jaxrl.core import metrics, random
+from jaxrl.core.errors import UserError
 from jaxrl.core.settings import replace
 from jaxrl.core.train import advance, start
+from jaxrl.core.types import Batch, TimeStep, Transition
 from jaxrl.exact.answers import answer_log_probs, enumerate_answers
 
 ENV = envs.make("judged_words", letters=2, length=2)
@@ -99,3 +102,45 @@ def test_where_a_round_begins(builder):
     for ours, theirs in zip(*map(jax.tree.leaves, (after.params, begun)), strict=True):
         np.testing.assert_array_equal(ours, theirs)
     assert int(jax.tree.leaves(after.optimizer)[0]) == taken  # steps of Adam
+
+
+def test_the_balance_of_a_trial_is_that_of_plain_loops():
+    """Distinct answers above a threshold, at most so many, and how many of them are right."""
+    rng, T, P, G, most, enough = np.random.default_rng(0), 3, 5, 8, 4, 3.0
+    tokens, length = rng.integers(0, 2, (T, P * G)), rng.integers(1, T + 1, P * G)
+    returns, right = rng.integers(0, 4, P * G) / 4.0, rng.integers(0, 2, P * G)
+    mask = np.arange(T)[:, None] < length
+    last = np.arange(T)[:, None] == length - 1
+    here, none = jnp.asarray, jnp.zeros((T, P * G), bool)
+    after = TimeStep(
+        none, here(np.where(last, returns, 9.0 * ~mask)), here(last), none, none,
+        metrics={"success": here(np.where(last, right, 1.0 * ~mask))},
+    )  # fmt: skip
+    x = Transition(TimeStep(none, none, none, none, none), here(tokens), after, (), {})
+    batch = Batch(x, jnp.float32(0), mask=here(mask))
+    thresholds = (0.0, 0.3, 0.6)
+    trials = Trials(thresholds=thresholds, enough=enough)
+    score, chosen = balance(G, most, trials)(batch)
+
+    def by_loops(threshold):
+        scores = []
+        for p in range(P):
+            seen, kept = set(), []
+            for i in range(p * G, p * G + G):
+                text = tuple(tokens[: length[i], i])
+                if text not in seen and returns[i] > threshold and len(kept) < most:
+                    kept.append(right[i])
+                seen.add(text)
+            good = sum(kept)
+            scores.append(min(good / enough, 1) * good / len(kept) if kept else 0.0)
+        return np.mean(scores)
+
+    expected = [by_loops(t) for t in thresholds]
+    np.testing.assert_allclose(score, max(expected), rtol=1e-5)
+    np.testing.assert_allclose(chosen["threshold"], thresholds[int(np.argmax(expected))])
+    assert len(set(expected)) == 3
+
+
+def test_b_star_needs_to_know_what_is_right():
+    with pytest.raises(UserError, match="which answers are right; 'judged_words' does not say"):
+        b_star(ENV)
