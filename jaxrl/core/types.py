@@ -351,6 +351,9 @@ class Environment:
     host: Any = None
     """Maker of copies on the host (`adapters.copies.Host`); None where `reset` and `step` are
     compiled."""
+    vocabulary: tuple[str, ...] = ()
+    """Texts of the tokens 0 .. V - 1 of a language environment, the last of which ends what the
+    agent says; empty where actions are no tokens."""
     agents: tuple[str, ...] = ()
     """Names of the agents that act at the same time, in the order of their rewards; both spaces are
     dicts with these names. Empty for one agent, and for several that share one reward."""

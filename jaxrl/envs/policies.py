@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from jaxrl.core import spaces, trees
 from jaxrl.core.errors import UserError
-from jaxrl.core.types import Environment, Key, Policy, TimeStep, Tree
+from jaxrl.core.types import Array, Environment, Key, Policy, TimeStep, Tree
 from jaxrl.envs.wrappers.expert_channel import EXPERT_ACTION
 from jaxrl.envs.wrappers.lifting import shapes
 
@@ -87,27 +87,54 @@ def mixed_skill(env: Environment, skills: tuple[float, ...]) -> Policy:
     if min(skills) < 0 and not isinstance(space, spaces.Discrete):
         raise UserError(f"A negative skill needs Discrete actions; '{env.name}' has {space!r}.")
 
-    def another(timestep, advised, key):
-        """Return a legal action other than the advised one, if there is one."""
-        legal = timestep.legal_actions
-        legal = jnp.ones((*advised.shape, space.n), bool) if legal is None else legal
-        others = legal & (jnp.arange(space.n) != advised[:, None])
-        others = jnp.where(others.any(-1, keepdims=True), others, legal)
-        keys = jax.random.split(key, len(advised))
-        return jax.vmap(spaces.sample_legal)(others, keys)
-
     def act(state, timestep, memory, key, greedy):
         skill_key, novice_key, other_key, key = jax.random.split(key, 4)
         drawn = jax.random.choice(skill_key, jnp.float32(skills), memory.shape)
         skill = jnp.where(timestep.first, drawn, memory)
         advised = chosen = expert.act((), timestep, (), key, greedy)[0]
         if min(skills) < 0:
-            chosen = jnp.where(skill < 0, another(timestep, advised, other_key), advised)
+            chosen = jnp.where(
+                skill < 0, another_action(space, timestep, advised, other_key), advised
+            )
         by_chance = novice.act((), timestep, (), novice_key, greedy)[0]
         on_purpose = jax.random.bernoulli(key, jnp.abs(skill))
         return trees.where(on_purpose, chosen, by_chance), skill, {}
 
     return Policy(act, jnp.zeros)
+
+
+def another_action(space: spaces.Discrete, timestep: TimeStep, action: Array, key: Key) -> Array:
+    """Draw legal actions [B] other than `action` [B], uniformly; the same where there is no
+    other."""
+    legal = timestep.legal_actions
+    legal = jnp.ones((*action.shape, space.n), bool) if legal is None else legal
+    others = legal & (jnp.arange(space.n) != action[:, None])
+    others = jnp.where(others.any(-1, keepdims=True), others, legal)
+    keys = jax.random.split(key, len(action))
+    return jax.vmap(spaces.sample_legal)(others, keys)
+
+
+def add_noise(env: Environment, policy: Policy, share: float) -> Policy:
+    """Return a policy that replaces an action of `policy` by another legal one with the probability
+    `share`, greedy or not, so that a `share` of the tokens of texts are wrong.
+
+    It has no extras: those of `policy` are of its own actions. Raises `UserError` for a share
+    outside [0, 1], and unless actions are Discrete.
+    """
+    space = env.action_space
+    if not 0 <= share <= 1:
+        raise UserError(f"The share of noisy actions is {share}; it must be from 0 to 1.")
+    if not isinstance(space, spaces.Discrete):
+        raise UserError(f"Noise needs Discrete actions; '{env.name}' has {space!r}.")
+
+    def act(state, timestep, memory, key, greedy):
+        key, noise_key, other_key = jax.random.split(key, 3)
+        action, memory, _ = policy.act(state, timestep, memory, key, greedy)
+        other = another_action(space, timestep, action, other_key).astype(action.dtype)
+        noisy = jax.random.bernoulli(noise_key, share, action.shape)
+        return jnp.where(noisy, other, action), memory, {}
+
+    return Policy(act, policy.memory, policy.state)
 
 
 def _act(state, timestep, memory, key, greedy):

@@ -145,6 +145,17 @@ class Net:
         new = {n: dataclasses.replace(self.parts[n], params=p) for n, p in params.items()}
         return self.replace(parts=self.parts | new)
 
+    def restart(self, **params: Tree) -> Net:
+        """Return the net with other parameters of the named parts, and with their optimizers as at
+        the start of a run."""
+        new = {
+            n: dataclasses.replace(
+                self.parts[n], params=p, optimizer=self._blueprint.descents[n].init(p)
+            )
+            for n, p in params.items()
+        }
+        return self.replace(parts=self.parts | new)
+
     def network(self, part: str) -> Any:
         """Return the network of a part, to apply it to other parameters, such as one member's."""
         return self._blueprint.parts[part].network

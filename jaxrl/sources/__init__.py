@@ -2,9 +2,8 @@
 
 from jaxrl.sources.branches import with_branches
 from jaxrl.sources.casting import Player, cast
-from jaxrl.sources.casting import cast
 from jaxrl.sources.dataset import dataset, mixed
-from jaxrl.sources.demonstrations import played_by
+from jaxrl.sources.demonstrations import played_by, played_through
 from jaxrl.sources.episodes import episodes
 from jaxrl.sources.kept_groups import kept_groups
 from jaxrl.sources.pairs import judged_pairs, pair_dataset
@@ -14,22 +13,28 @@ from jaxrl.sources.rehearsal import rehearsal
 from jaxrl.sources.replay import replay
 from jaxrl.sources.rollouts import rollouts
 from jaxrl.sources.samplers import proportional
+from jaxrl.sources.texts import given_texts, text_dataset
+from jaxrl.sources.tuned import tuned
 
 __all__ = [
     "Player",
     "cast",
     "dataset",
     "episodes",
+    "given_texts",
     "judged_pairs",
     "kept_groups",
     "mixed",
     "pair_dataset",
     "played_by",
+    "played_through",
     "proportional",
     "recent",
     "recordings",
     "rehearsal",
     "replay",
     "rollouts",
+    "text_dataset",
+    "tuned",
     "with_branches",
 ]

@@ -1,25 +1,24 @@
-"""Supervised learning of tokens: clone the answers of the environment's expert, as a warm-up for
-the other methods of this folder. The mean is over all tokens. The reference policy is updated at
-once."""
+"""Supervised learning of tokens: learn the answers of texts, by default those of the environment's
+expert, as a warm-up for the other methods of this folder. The mean is over all tokens. The
+reference policy is updated at once."""
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from jaxrl import losses
-from jaxrl.algorithms.tokens.shared import answers
-from jaxrl.algorithms.tokens.shared.answers import Sample, evaluate, on_episodes
+from jaxrl.algorithms.tokens.shared import texts
+from jaxrl.algorithms.tokens.shared.answers import Sample, evaluate
 from jaxrl.algorithms.tokens.shared.settings import SMALL, Tokens
-from jaxrl.core.errors import UserError
-from jaxrl.core.types import Environment, Source
-from jaxrl.envs.policies import expert_policy
-from jaxrl.envs.wrappers import expert_channel
-from jaxrl.kit import AlgorithmBuilder, LossOutput, Net, Recipe, group, loss
-from jaxrl.kit.groups import Episodes, Optimizer, Target
-from jaxrl.sources import played_by
+from jaxrl.algorithms.tokens.shared.texts import Texts, on_texts
+from jaxrl.core.types import Array, Environment
+from jaxrl.kit import AlgorithmBuilder, Loss, LossOutput, Net, Recipe, group, loss
+from jaxrl.kit.groups import Optimizer, Target
 
 
 @group
 class Config(Tokens):
-    """Settings of supervised learning of tokens: cross-entropy with an expert's answers (Ouyang et
+    """Settings of supervised learning of tokens: cross-entropy with the tokens of texts (Ouyang et
     al., 2022, arXiv:2203.02155)."""
 
     optimizer: Optimizer = Optimizer(
@@ -31,15 +30,22 @@ class Config(Tokens):
     )
     """Optimizer settings. Adam, its betas, and a cosine to a tenth over `learning_rate_steps`:
     Ouyang et al., 2022, appendix C.1."""
-    episodes: Episodes = Episodes(num_envs=256)
+    texts: Texts = Texts()
     reference: Target = Target(rate=1.0)
 
 
-@loss("actor_critic", name="loss")
-def cloning_loss(net: Net, x: Sample) -> LossOutput:
-    """Compute the cross-entropy with the expert's tokens, less an entropy bonus."""
+class Likelihood(Protocol):
+    """A loss of tokens, by the log-probability that the policy gives them."""
+
+    def __call__(self, log_prob: Array, /) -> Array:
+        """Return the loss of each token [T, B]."""
+        ...
+
+
+def likelihood_output(net: Net, x: Sample, likelihood: Likelihood) -> LossOutput:
+    """Return the loss of texts' tokens [T, B], less an entropy bonus, with its metrics."""
     now = evaluate(net, x, as_sampled=False)
-    policy_loss = losses.behavior_cloning(now.log_prob)
+    policy_loss = likelihood(now.log_prob)
     metrics = {
         "policy_loss": policy_loss,
         "entropy": now.entropy,
@@ -48,26 +54,17 @@ def cloning_loss(net: Net, x: Sample) -> LossOutput:
     return LossOutput(policy_loss - net.hyper.entropy_weight * now.entropy, metrics)
 
 
-def recipe(env: Environment, config: Config) -> Recipe:
-    return on_episodes(env, config, (cloning_loss,))
+@loss("actor_critic", name="loss")
+def cloning_loss(net: Net, x: Sample) -> LossOutput:
+    """Compute the cross-entropy with the texts' tokens, less an entropy bonus."""
+    return likelihood_output(net, x, losses.behavior_cloning)
 
 
-def source(env: Environment, config: Config) -> Source:
-    """Return episodes that the environment's expert plays."""
-    advised = expert_channel(env)
-    return played_by(config.episodes.source(advised), expert_policy(advised))
+def recipe(env: Environment, config: Config, token_loss: Loss = cloning_loss) -> Recipe:
+    """token_loss: of the texts' tokens."""
+    return on_texts(env, config, token_loss)
 
 
-def check(env: Environment, config: Config, name: str) -> None:
-    """Raise `UserError` as `answers.check`, and if early stopping is on."""
-    if config.passes.early_stop:
-        raise UserError(
-            f"{name} cannot stop early: it learns from an expert's answers, not from those of an "
-            "earlier policy that it should stay near."
-        )
-    answers.check(env, config, name)
-
-
-token_supervised = AlgorithmBuilder("token_supervised", Config, recipe, source, check=check)
+token_supervised = AlgorithmBuilder("token_supervised", Config, recipe, check=texts.check)
 
 TINY = SMALL | {"num_envs": 8, "num_shards": 4}

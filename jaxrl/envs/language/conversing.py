@@ -237,6 +237,7 @@ def conversing(
         ),
         expert=None if solve is None else expert,
         judge=judge,
+        vocabulary=vocabulary,
     )
 
 

@@ -16,6 +16,7 @@ __all__ = [
     "calibrated_reward",
     "clipped_reward",
     "cosine_length_reward",
+    "distinct_answers",
     "first_attempt_penalty",
     "kl_penalized_reward",
     "length_penalty",
@@ -282,6 +283,31 @@ def repetition_rate(token: Array, size: int, mask: Array | None = None) -> Array
         return jnp.zeros(token.shape[1:])
     repeated, whole = _repeated_ngrams(token, size, mask)
     return masked_mean(repeated.astype(float), whole, axis=0)
+
+
+@check_arguments
+def distinct_answers(token: Array, mask: Array | None = None) -> Array:
+    """Mask of the answers of a group that no earlier one of it equals, to count distinct ones.
+
+    true where some token differs from that of every earlier answer
+
+    Args:
+      token: [T, ..., G], integers.
+      mask: broadcasts to [T, ..., G], true where there is a token; None: everywhere.
+    Returns: [..., G], boolean.
+    Gradients: none.
+    Source: common usage; Zeng et al., 2025, "B-STaR: monitoring and balancing exploration and
+      exploitation in self-taught reasoners", counts distinct correct answers.
+    Example: `losses.distinct_answers(token, mask).sum(-1)`
+    """
+    allowed = _full_mask(token, mask)
+    shown = jnp.where(allowed, token, 0)
+    alike = (shown[..., :, None] == shown[..., None, :]) & (
+        allowed[..., :, None] == allowed[..., None, :]
+    )
+    group = token.shape[-1]
+    earlier = jnp.arange(group) < jnp.arange(group)[:, None]
+    return ~(alike.all(0) & earlier).any(-1)
 
 
 @check_arguments

@@ -99,7 +99,9 @@ def batch():
 
 
 def build(builder, **changes):
-    config = replace(builder.Config(), SIZES | (GROUPS if builder in ON_ANSWERS else {}) | changes)
+    config = replace(
+        builder.Config(), SIZES | (GROUPS if builder is not token_supervised else {}) | changes
+    )
     return config, builder.recipe(ENV, Static(config))
 
 

@@ -112,6 +112,11 @@ CASES = [
         for function in (losses.repeated_tokens, losses.repetition_rate)
     ),
     Case(
+        losses.distinct_answers,
+        lambda rng: {"token": rng.integers(0, 2, (T, G)), "mask": MASK},
+        time=("token", "mask"),
+    ),
+    Case(
         losses.balance_score,
         lambda rng: {
             "good": rng.uniform(0, 5, G),
@@ -247,6 +252,18 @@ def test_repetition_equals_a_set_of_n_grams(tokens, n, length):
     ours = repeated_tokens(jnp.array(tokens), n, mask)
     assert ours.tolist() == covered + [False] * (9 - length)
     np.testing.assert_allclose(repetition_rate(jnp.array(tokens), n, mask), rate, atol=1e-6)
+
+
+def test_distinct_answers_are_counted_as_by_sets():
+    rng = np.random.default_rng(0)
+    tokens, length = rng.integers(0, 2, (3, 4, 6)), rng.integers(0, 4, (4, 6))
+    mask = np.arange(3)[:, None, None] < length
+    ours = np.asarray(losses.distinct_answers(jnp.array(tokens), jnp.array(mask)))
+    for i in range(4):
+        texts = [tuple(tokens[: length[i, j], i, j]) for j in range(6)]
+        assert ours[i].tolist() == [text not in texts[:j] for j, text in enumerate(texts)]
+    assert 0.2 < ours.mean() < 0.9
+    assert losses.distinct_answers(jnp.array(tokens)).sum() > ours.sum()  # what follows counts too
 
 
 def test_repetition_over_a_gap():
