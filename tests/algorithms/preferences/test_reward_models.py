@@ -8,7 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl import envs
+from jaxrl import envs, losses
+from jaxrl.algorithms.policy_gradient.shared.actor_critic import policy_network
+from jaxrl.algorithms.preferences.copg import copg
 from jaxrl.algorithms.preferences.pf_ppo import choose_answers, pf_ppo, r_squared
 from jaxrl.algorithms.preferences.reward_model import recipe as model_recipe
 from jaxrl.algorithms.preferences.reward_model import reward_model
@@ -18,6 +20,7 @@ from jaxrl.algorithms.preferences.shared.reward_models import (
     Judges,
     Reading,
     judged,
+    score_answers,
     token_scores,
     with_reward,
 )
@@ -28,9 +31,11 @@ from jaxrl.algorithms.tokens import rloo as of_rloo
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.settings import Static, Values
-from jaxrl.core.train import start
+from jaxrl.core.train import start, train
 from jaxrl.core.types import Batch, TimeStep, Transition
+from jaxrl.exact.answers import answer_log_probs, enumerate_answers, optimal_answers
 from jaxrl.kit import Minibatch, Recipe, group
+from jaxrl.kit.stages import stages
 from tests.kit.stub import stub
 
 ENV = envs.make("judged_words", letters=2, length=2)
@@ -347,9 +352,8 @@ def test_pairs_of_the_past_lead_to_the_optimum_if_each_is_the_others_baseline(co
 def test_the_average_policy_of_spo_is_the_minimax_winner_of_cyclic_preferences():
     """The last policy, and the one that is best for the reward, lose to some answer."""
     env = envs.make("judged_words", letters=2, length=2, cycle=4.0)
-    algorithm = spo(
-        env, LEARNED | {"prompts": 32, "answers": 8, "optimizer.name": "sgd", "learning_rate": 1.0}
-    )
+    step = {"optimizer.name": "sgd", "learning_rate": 1.0}
+    algorithm = spo(env, LEARNED | {"prompts": 32, "answers": 8} | step)
     found = enumerate_answers(env)
 
     def chunk(run, _):
