@@ -350,10 +350,11 @@ def test_pairs_of_the_past_lead_to_the_optimum_if_each_is_the_others_baseline(co
 
 @pytest.mark.slow
 def test_the_average_policy_of_spo_is_the_minimax_winner_of_cyclic_preferences():
-    """The last policy, and the one that is best for the reward, lose to some answer."""
-    env = envs.make("judged_words", letters=2, length=2, cycle=4.0)
+    """Single policies go round it, and the answers with the best rewards lose to others."""
+    env = envs.make("judged_words", letters=2, length=2, cycle=4.0, seed=4)
+    groups = {"prompts": 128, "answers": 8, "kl.weight": 0.02}
     step = {"optimizer.name": "sgd", "learning_rate": 1.0}
-    algorithm = spo(env, LEARNED | {"prompts": 32, "answers": 8} | step)
+    algorithm = spo(env, LEARNED | groups | step)
     found = enumerate_answers(env)
 
     def chunk(run, _):
@@ -361,9 +362,10 @@ def test_the_average_policy_of_spo_is_the_minimax_winner_of_cyclic_preferences()
         return run, jnp.exp(log_probs(algorithm, run, found))
 
     run = start(algorithm, random.key(0))
-    _, policies = jax.jit(lambda run: jax.lax.scan(chunk, run, None, 120))(run)
-    lost = lambda p: (found.preference * p[:, None]).sum(-1).max(-1) - 0.5
-    print(lost(policies[0]), lost(policies[-1]), lost(policies.mean(0)))
-    assert (lost(policies.mean(0)) < 0.05).all()
+    _, policies = jax.jit(lambda run: jax.lax.scan(chunk, run, None, 150))(run)
+    lost = lambda p: (found.preference * p[..., None, :]).sum(-1).max(-1) - 0.5
+    average = lost(policies.mean(0))
+    assert (average < 0.06).all(), average
+    assert lost(policies[75:]).max() > 0.1
     best = jax.nn.one_hot(found.reward.argmax(-1), found.reward.shape[1])
-    assert lost(best).max() > 0.3
+    assert (lost(best) > 0.4).all()
