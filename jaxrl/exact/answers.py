@@ -124,6 +124,66 @@ def nash_answers(
     return jax.lax.fori_loop(0, steps, step, jax.nn.log_softmax(reference_log_prob))
 
 
+def best_of_n(log_prob: Array, score: Array, n: int) -> Array:
+    """Return the log-probabilities [..., A] of the best of n answers by a score.
+
+    It is written by a policy n times, and the answer with the highest score is kept, one of equally
+    good ones at random:
+
+    P(y) = (F(y)^n - F'(y)^n) p(y) / (F(y) - F'(y))
+
+    with F and F' the probabilities of an answer that scores no higher, and lower, than y.
+
+    log_prob: [..., A], of the policy. score: [..., A]. n: at least 1.
+    """
+    p = jnp.exp(log_prob)
+    lower = score[..., None, :] < score[..., :, None]
+    tied = score[..., None, :] == score[..., :, None]
+    below, tie = (jnp.where(x, p[..., None, :], 0).sum(-1) for x in (lower, tied))
+    # (a^n - b^n) / (a - b) is the sum of a^i b^(n - 1 - i), which a difference would round away.
+    powers = (below + tie)[..., None] ** jnp.arange(n) * below[..., None] ** jnp.arange(n)[::-1]
+    return log_prob + jnp.log(powers.sum(-1))
+
+
+@struct
+class Frontier:
+    """What a policy gains by a proxy of the reward, means over prompts, [...].
+
+    kl: KL(policy || reference). Figures of over-optimization have its square root on the x axis.
+    gold: expected reward. proxy: expected score by the proxy, what the policy learns from.
+    win_rate: probability that its answer is preferred to the reference's; None without a judge.
+
+    Source: Gao et al., 2023, "Scaling laws for reward model overoptimization", section 3.
+    """
+
+    kl: Array
+    gold: Array
+    proxy: Array
+    win_rate: Array | None
+
+
+def frontier(
+    log_prob: Array,
+    reference_log_prob: Array,
+    reward: Array,
+    score: Array,
+    preference: Array | None = None,
+) -> Frontier:
+    """Return gold beside proxy of one policy or of many.
+
+    log_prob: [..., P, A], of the policies, such as those of one run, or `best_of_n` for growing n.
+    reference_log_prob: [P, A]. reward: [P, A], gold. score: [P, A], by the proxy.
+    preference: [P, A, A], as in `Answers`.
+    """
+    p, reference = jnp.exp(log_prob), jnp.exp(reference_log_prob)
+    mean = lambda values: (p * values).sum(-1).mean(-1)
+    won = None
+    if preference is not None:
+        won = mean((preference * reference[:, None]).sum(-1))
+    kl = jnp.where(p > 0, log_prob - reference_log_prob, 0)
+    return Frontier(mean(kl), mean(reward), mean(score), won)
+
+
 def _prompts(env: Environment, params: Tree, key: Key) -> Key:
     """Return keys that begin different prompts, sorted by the text of the prompts."""
     keys = jax.random.split(key, TRIES)

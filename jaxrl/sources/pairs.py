@@ -94,7 +94,14 @@ def judged_pairs(
 
 
 def pair_dataset(
-    source: Source, env: Environment, batch_size: int, rank: str = "first_two", num_shards: int = 1
+    source: Source,
+    env: Environment,
+    batch_size: int,
+    rank: str = "first_two",
+    num_shards: int = 1,
+    *,
+    flipped: float = 0.0,
+    judged: bool = True,
 ) -> Source:
     """Draw batches of `batch_size` (n) from a dataset of pairs, which is played and judged once.
 
@@ -105,13 +112,18 @@ def pair_dataset(
         the dataset.
     env: what they are played in; its judge draws which of the two is preferred, once.
     rank, num_shards: as in `judged_pairs`, for pairs.
+    flipped: probability that a label is the opposite of the judge's.
+    judged: whether there are labels. If not, the answers of a pair are in the order in which they
+        were written, and `env` needs no judge.
 
     No environment is played afterwards: batches count as environment steps, as in `dataset`. Raises
     `UserError` for an environment without a judge, and for sizes that do not fit.
     """
-    judge = judge_of(env)
+    judge = judge_of(env) if judged else None
     if batch_size < 1:
         raise UserError(f"batch_size must be at least 1, got {batch_size}.")
+    if not 0 <= flipped <= 1:
+        raise UserError(f"flipped is a probability, between 0 and 1; got {flipped:g}.")
     check_shards(num_shards, batch_size=batch_size)
     _check_groups(source, 2, 1)
     count = source.num_envs // 2
@@ -120,7 +132,8 @@ def pair_dataset(
         start_key, play_key, label_key = jax.random.split(key, 3)
         begun = source.init(start_key, hyper, policy)
         _, batch, _ = window(source, begun, policy, play_key)
-        batch = _choose(batch, judge, 2, rank, label_key)
+        if judge is not None:
+            batch = _choose(batch, judge, 2, rank, label_key, flipped)
         data = (dataclasses.replace(batch.transitions, task=()), batch.mask)
         return Pairs(data, jnp.int32(0), jnp.arange(batch_size))
 
@@ -146,10 +159,12 @@ def pair_dataset(
     )
 
 
-def _choose(batch: Batch, judge: Judge, size: int, rank: str, key: Key) -> Batch:
-    """Return the chosen and the rejected episode of each group of `size`, as neighbors."""
-    preference = win_probabilities(judge, judged_of(batch), size)
-    places = choose_pair(key, preference, rank)
+def take_answers(batch: Batch, places: Array, size: int) -> Batch:
+    """Return some episodes of each group of `size` (G), as neighbors, without memory and tail.
+
+    batch: whole episodes [T, P * G]. places: int32 [P, k], places in the group.
+    Returns: whole episodes [T, P * k].
+    """
 
     def take(x: Array) -> Array:
         groups = x.reshape(x.shape[0], -1, size, *x.shape[2:])
@@ -158,6 +173,16 @@ def _choose(batch: Batch, judge: Judge, size: int, rank: str, key: Key) -> Batch
 
     transitions, mask = jax.tree.map(take, (batch.transitions, batch.mask))
     return Batch(transitions, batch.env_steps, mask=mask)
+
+
+def _choose(
+    batch: Batch, judge: Judge, size: int, rank: str, key: Key, flipped: float = 0.0
+) -> Batch:
+    """Return the chosen and the rejected episode of each group of `size`, as neighbors."""
+    preference = win_probabilities(judge, judged_of(batch), size)
+    if flipped:  # each comparison is drawn once, so that its flip is as good as drawn with it
+        preference = flipped + (1 - 2 * flipped) * preference
+    return take_answers(batch, choose_pair(key, preference, rank), size)
 
 
 def _check_groups(source: Source, size: int, num_shards: int) -> None:

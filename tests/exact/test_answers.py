@@ -1,5 +1,7 @@
 """All answers of small text environments, against brute force."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +13,9 @@ from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
 from jaxrl.exact.answers import (
     answer_log_probs,
+    best_of_n,
     enumerate_answers,
+    frontier,
     nash_answers,
     optimal_answers,
 )
@@ -99,3 +103,47 @@ def test_the_equilibrium_has_no_gap_where_the_best_reward_has_one():
 def test_what_cannot_be_enumerated_is_refused(env, most, message):
     with pytest.raises(UserError, match=message):
         enumerate_answers(envs.make(env), most=most)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_the_best_of_n_is_that_of_all_tuples_of_n_answers(n):
+    rng = np.random.default_rng(n)
+    p = rng.dirichlet(np.ones(5), 2)
+    score = rng.integers(0, 3, (2, 5)).astype(np.float32)  # with ties
+    expected = np.zeros((2, 5))
+    for row in range(2):
+        for drawn in itertools.product(range(5), repeat=n):
+            best = [y for y in drawn if score[row, y] == score[row, list(drawn)].max()]
+            for y in best:
+                expected[row, y] += p[row, list(drawn)].prod() / len(best)
+    log_p = jnp.asarray(np.log(p), jnp.float32)
+    found = best_of_n(log_p, jnp.asarray(score), n)
+    np.testing.assert_allclose(jnp.exp(found), expected, rtol=1e-4)
+    assert (losses.categorical_kl(found, log_p) <= losses.best_of_n_kl(n) + 1e-6).all()
+
+
+def test_the_best_of_many_has_the_divergence_of_the_formula_where_no_answer_is_likely():
+    log_p = jnp.full((1, 2000), -jnp.log(2000.0))
+    found = best_of_n(log_p, jnp.arange(2000.0)[None], 16)
+    np.testing.assert_allclose(jnp.exp(found).sum(), 1, rtol=1e-4)
+    kl = losses.categorical_kl(found, log_p)
+    np.testing.assert_allclose(kl, losses.best_of_n_kl(16), rtol=0.01)
+
+
+def test_a_frontier_is_the_means_over_prompts_of_each_policy():
+    rng = np.random.default_rng(0)
+    policies, reference = rng.dirichlet(np.ones(4), (3, 2)), rng.dirichlet(np.ones(4), 2)
+    reward, score = rng.normal(size=(2, 2, 4))
+    preference = rng.uniform(size=(2, 4, 4))
+    arguments = (np.log(policies), np.log(reference), reward, score, preference)
+    found = frontier(*(jnp.asarray(x, jnp.float32) for x in arguments))
+    for i, p in enumerate(policies):
+        np.testing.assert_allclose(
+            found.kl[i], (p * np.log(p / reference)).sum(-1).mean(), rtol=1e-4
+        )
+        np.testing.assert_allclose(found.gold[i], (p * reward).sum(-1).mean(), rtol=1e-4)
+        np.testing.assert_allclose(found.proxy[i], (p * score).sum(-1).mean(), rtol=1e-4)
+        won = np.mean([p[k] @ preference[k] @ reference[k] for k in range(2)])
+        np.testing.assert_allclose(found.win_rate[i], won, rtol=1e-4)
+    never = jnp.array([[0.0, -jnp.inf]])  # an answer without probability costs nothing
+    assert jnp.isfinite(frontier(never, jnp.log(jnp.full((1, 2), 0.5)), never * 0, never * 0).kl)

@@ -138,3 +138,32 @@ def test_episodes_tell_their_judge_what_they_said_at_their_end():
 def test_what_does_not_fit_is_refused(make, message):
     with pytest.raises(UserError, match=message):
         make()
+
+
+def test_a_share_of_the_labels_is_flipped():
+    """A certain judge is right as often as labels are not flipped."""
+    certain = dataclasses.replace(
+        ENV, judge=lambda a, b: jnp.where(a[..., 0] > b[..., 0], 1.0, 0.0)
+    )
+    source = pair_dataset(groups(2000, 2), certain, 2000, flipped=0.25)
+    state = source.init(random.key(0), {}, UNIFORM)
+    transitions, mask = state.data
+    reward = np.where(mask, transitions.reward, 0).sum(0).reshape(-1, 2)
+    differs = reward[:, 0] != reward[:, 1]
+    right = (reward[:, 0] > reward[:, 1])[differs].mean()
+    np.testing.assert_allclose(right, 0.75, atol=0.03)
+
+
+def test_pairs_without_labels_are_in_the_order_in_which_they_were_written():
+    env = dataclasses.replace(ENV, judge=None)
+    source = pair_dataset(groups(8, 2), env, 8, judged=False)
+    state = source.init(random.key(0), {}, UNIFORM)
+    _, play_key, _ = jax.random.split(random.key(0), 3)
+    played = groups(8, 2)
+    begun = played.init(jax.random.split(random.key(0), 3)[0], {}, UNIFORM)
+    _, batch, _ = played.collect(begun, UNIFORM, play_key)
+    np.testing.assert_array_equal(state.data[0].action, batch.transitions.action)
+    with pytest.raises(UserError, match="has no judge"):
+        pair_dataset(groups(8, 2), env, 8)
+    with pytest.raises(UserError, match="flipped is a probability"):
+        pair_dataset(groups(8, 2), ENV, 8, flipped=1.5)

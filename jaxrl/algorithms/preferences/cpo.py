@@ -6,7 +6,7 @@ optimization, which has the same initials."""
 from __future__ import annotations
 
 from jaxrl import losses
-from jaxrl.algorithms.preferences.shared.measures import measure_answers
+from jaxrl.algorithms.preferences.shared.measures import measure_return
 from jaxrl.algorithms.preferences.shared.pairs import Answers, check, loss_of_pairs, on_pairs
 from jaxrl.algorithms.preferences.shared.settings import SMALL_PAIRS, PairPolicy
 from jaxrl.core.types import Array, Environment
@@ -36,6 +36,6 @@ def recipe(env: Environment, config: Config) -> Recipe:
     return on_pairs(env, config, loss_of_pairs(pair_loss), reference=False)
 
 
-cpo = AlgorithmBuilder("cpo", Config, recipe, check=check, measure=measure_answers)
+cpo = AlgorithmBuilder("cpo", Config, recipe, check=check, measure=measure_return)
 
 TINY = SMALL_PAIRS

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 from jaxrl import losses
 from jaxrl.algorithms.preferences.shared import pairs
-from jaxrl.algorithms.preferences.shared.measures import measure_answers
+from jaxrl.algorithms.preferences.shared.measures import measure_optimum
 from jaxrl.algorithms.preferences.shared.pairs import (
     Answers,
     check_whole,
@@ -119,7 +119,7 @@ def recipe(env: Environment, config: Objectives) -> Recipe:
         value = objective(net.hyper, chosen, rejected)
         return value + net.hyper.cloning_weight * cloning(chosen)
 
-    return on_pairs(env, config, loss_of_pairs(pair_loss))
+    return on_pairs(env, config, loss_of_pairs(pair_loss), scores=("kl_to_optimum",))
 
 
 def check(env: Environment, config: Any, name: str) -> None:
@@ -135,6 +135,6 @@ def check(env: Environment, config: Any, name: str) -> None:
         check_whole(config, f"{config.loss}")
 
 
-dpo = AlgorithmBuilder("dpo", Config, recipe, check=check, measure=measure_answers)
+dpo = AlgorithmBuilder("dpo", Config, recipe, check=check, measure=measure_optimum)
 
 TINY = SMALL_PAIRS

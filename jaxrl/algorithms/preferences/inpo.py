@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxrl import losses
 from jaxrl.algorithms.preferences.shared import games
 from jaxrl.algorithms.preferences.shared.games import Group, loss_of_groups, on_games
-from jaxrl.algorithms.preferences.shared.measures import measure_answers
+from jaxrl.algorithms.preferences.shared.measures import measure_game
 from jaxrl.algorithms.preferences.shared.settings import SMALL_GAME, RegularizedGame, SelfPlay
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Array, Batch, Environment, Source
@@ -75,6 +75,6 @@ def check(env: Environment, config: Any, name: str) -> None:
         )
 
 
-inpo = AlgorithmBuilder("inpo", Config, recipe, check=check, measure=measure_answers)
+inpo = AlgorithmBuilder("inpo", Config, recipe, check=check, measure=measure_game)
 
 TINY = SMALL_GAME

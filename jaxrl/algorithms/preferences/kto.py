@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from jaxrl import losses
 from jaxrl.algorithms.preferences.shared import pairs
-from jaxrl.algorithms.preferences.shared.measures import measure_answers
+from jaxrl.algorithms.preferences.shared.measures import measure_return
 from jaxrl.algorithms.preferences.shared.pairs import (
     PAIR,
     Sample,
@@ -112,6 +112,6 @@ def check(env: Environment, config: Any, name: str) -> None:
         )
 
 
-kto = AlgorithmBuilder("kto", Config, recipe, check=check, measure=measure_answers)
+kto = AlgorithmBuilder("kto", Config, recipe, check=check, measure=measure_return)
 
 TINY = SMALL_PAIRS | {"chunk_rows": 0}

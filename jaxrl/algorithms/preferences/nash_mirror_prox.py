@@ -16,7 +16,7 @@ from jaxrl.algorithms.preferences.shared.games import (
     regression,
     win_rates,
 )
-from jaxrl.algorithms.preferences.shared.measures import measure_answers
+from jaxrl.algorithms.preferences.shared.measures import measure_game
 from jaxrl.algorithms.preferences.shared.settings import SMALL_GAME, RegularizedGame, Rivals
 from jaxrl.core.types import Array, Environment
 from jaxrl.kit import AlgorithmBuilder, Net, Recipe, group
@@ -44,7 +44,7 @@ def recipe(env: Environment, config: Config, proximal: bool = True) -> Recipe:
 
 
 nash_mirror_prox = AlgorithmBuilder(
-    "nash_mirror_prox", Config, recipe, check=check, measure=measure_answers
+    "nash_mirror_prox", Config, recipe, check=check, measure=measure_game
 )
 
 TINY = SMALL_GAME

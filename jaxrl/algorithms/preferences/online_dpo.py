@@ -6,7 +6,7 @@ others. The losses are those of `dpo`."""
 from __future__ import annotations
 
 from jaxrl.algorithms.preferences.dpo import Objectives, check, recipe
-from jaxrl.algorithms.preferences.shared.measures import measure_answers
+from jaxrl.algorithms.preferences.shared.measures import measure_optimum
 from jaxrl.algorithms.preferences.shared.settings import SMALL_PAIRS, JudgedGroups
 from jaxrl.kit import AlgorithmBuilder, group, hyper
 from jaxrl.kit.groups import Optimizer
@@ -24,7 +24,7 @@ class Config(Objectives):
     """Strength of the pull toward the reference policy: the paper's."""
 
 
-online_dpo = AlgorithmBuilder("online_dpo", Config, recipe, check=check, measure=measure_answers)
+online_dpo = AlgorithmBuilder("online_dpo", Config, recipe, check=check, measure=measure_optimum)
 
 TINY = {name: x for name, x in SMALL_PAIRS.items() if name not in ("count", "batch_size")}
 TINY |= {"prompts": 8, "answers": 3}

@@ -5,7 +5,7 @@ arXiv:2403.07691): cloning of the chosen answer, and a penalty on the odds of th
 from __future__ import annotations
 
 from jaxrl import losses
-from jaxrl.algorithms.preferences.shared.measures import measure_answers
+from jaxrl.algorithms.preferences.shared.measures import measure_return
 from jaxrl.algorithms.preferences.shared.pairs import Answers, check, loss_of_pairs, on_pairs
 from jaxrl.algorithms.preferences.shared.settings import SMALL_PAIRS, PairPolicy
 from jaxrl.core.types import Array, Environment
@@ -31,6 +31,6 @@ def recipe(env: Environment, config: Config) -> Recipe:
     return on_pairs(env, config, loss_of_pairs(pair_loss), reference=False)
 
 
-orpo = AlgorithmBuilder("orpo", Config, recipe, check=check, measure=measure_answers)
+orpo = AlgorithmBuilder("orpo", Config, recipe, check=check, measure=measure_return)
 
 TINY = SMALL_PAIRS

@@ -15,7 +15,7 @@ from jaxrl.algorithms.preferences.shared.games import (
     regression,
     returns,
 )
-from jaxrl.algorithms.preferences.shared.measures import measure_answers
+from jaxrl.algorithms.preferences.shared.measures import measure_return
 from jaxrl.algorithms.preferences.shared.settings import SMALL_GAME, Game, SelfPlay
 from jaxrl.core.types import Array, Environment
 from jaxrl.kit import AlgorithmBuilder, Net, Recipe, group, static
@@ -46,6 +46,6 @@ def recipe(env: Environment, config: Any) -> Recipe:
     return on_games(env, config, loss_of_groups(2, group_loss), returns, regularized=False)
 
 
-rebel = AlgorithmBuilder("rebel", Config, recipe, check=check, measure=measure_answers)
+rebel = AlgorithmBuilder("rebel", Config, recipe, check=check, measure=measure_return)
 
 TINY = SMALL_GAME

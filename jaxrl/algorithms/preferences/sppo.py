@@ -14,7 +14,7 @@ from jaxrl.algorithms.preferences.shared.games import (
     on_games,
     win_rates,
 )
-from jaxrl.algorithms.preferences.shared.measures import measure_answers
+from jaxrl.algorithms.preferences.shared.measures import measure_return
 from jaxrl.algorithms.preferences.shared.settings import SMALL_GAME, Game, SelfPlay
 from jaxrl.core.types import Array, Environment
 from jaxrl.kit import AlgorithmBuilder, Net, Recipe, group
@@ -44,6 +44,6 @@ def recipe(env: Environment, config: Config) -> Recipe:
     return on_games(env, config, policy_loss, score, regularized=False)
 
 
-sppo = AlgorithmBuilder("sppo", Config, recipe, check=check, measure=measure_answers)
+sppo = AlgorithmBuilder("sppo", Config, recipe, check=check, measure=measure_return)
 
 TINY = SMALL_GAME | {"answers": 3}

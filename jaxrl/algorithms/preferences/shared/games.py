@@ -168,6 +168,7 @@ def on_games(
     policy = Part(network, inputs, config.optimizer, config.reference)
     copy = Part(network, inputs, begins_as="actor_critic")
     copies = {"anchor": copy, "opponent": copy} if extragradient else {"anchor": copy}
+    gap = ("preference_gap",) if regularized else ()
     return Recipe(
         parts={"actor_critic": policy, **copies},
         act=sample_and_record(),
@@ -176,7 +177,7 @@ def on_games(
         memory=network.initial,
         needs=("mask",),
         adopt=begin_as("actor_critic"),
-        scores={**token_scores(env), **exact_scores(env, regularized)},
+        scores={**token_scores(env), **exact_scores(env, *gap)},
     )
 
 

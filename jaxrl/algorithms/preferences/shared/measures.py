@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -12,55 +13,108 @@ from jaxrl import losses, solvers
 from jaxrl.algorithms.policy_gradient.shared.actor_critic import policy_network
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.spaces import Discrete
-from jaxrl.core.types import Array, Environment, Key, Policy
-from jaxrl.exact.answers import Answers, answer_log_probs, enumerate_answers, optimal_answers
+from jaxrl.core.types import Array, Environment, Key, Policy, Tree
+from jaxrl.exact.answers import (
+    Answers,
+    answer_log_probs,
+    enumerate_answers,
+    frontier,
+    optimal_answers,
+)
 
 MOST = 2000  # answers to one prompt
+LABELS = {
+    "exact_return": "expected return",
+    "kl_to_optimum": "KL to the optimum",
+    "preference_gap": "duality gap",
+}
 
 
-def exact_scores(env: Environment, optimum: bool) -> dict[str, str]:
-    """Return what `measure_answers` measures in `env`, each with its label.
-
-    optimum: whether a reference policy, the target network of the actor-critic, and a
-        hyperparameter `beta` say what is optimal.
-    """
-    if not _is_small(env):
-        return {}
-    scores = {"exact_return": "expected return"}
-    if optimum:
-        scores["kl_to_optimum"] = "KL to the optimum"
-        if env.judge is not None:
-            scores["preference_gap"] = "duality gap"
-    return scores
+def exact_scores(env: Environment, *names: str) -> dict[str, str]:
+    """Return what is measured in `env`, each with its label: the expected return and `names`."""
+    return {name: LABELS[name] for name in ("exact_return", *names)} if is_small(env) else {}
 
 
-def measure_answers(env: Environment, config: Any, policy: Policy, key: Key) -> dict[str, Array]:
-    """Return exact measures of a token policy, means over prompts; none where answers are too many.
+def measure_return(env: Environment, config: Any, policy: Policy, key: Key) -> dict[str, Array]:
+    """Return `exact_return`, the expected return of a sampled answer, the mean over prompts.
 
-    - `exact_return`: expected return of a sampled answer.
-    - `kl_to_optimum`: KL(policy || optimum of return - beta KL), where `exact_scores` has it.
-    - `preference_gap`: duality gap of the preference game with that beta, where there is a judge.
+    It returns nothing where answers are too many.
 
     env, config, policy, key: as in `kit.builder.Measure`.
     """
-    part, hyper = policy.state.parts["actor_critic"], policy.state.hyper
-    scores = exact_scores(env, part.target is not None and "beta" in hyper)
-    if not scores:
+    if not is_small(env):
         return {}
-    answers, network = _answers(env), policy_network(env, config.torso, config.memory)
-    now = answer_log_probs(network, part.params, answers)
-    found = {"exact_return": (jnp.exp(now) * answers.reward).sum(-1)}
-    if "kl_to_optimum" in scores:
-        reference = answer_log_probs(network, part.target, answers)
-        best = optimal_answers(answers.reward, reference, hyper["beta"])
-        found["kl_to_optimum"] = losses.categorical_kl(now, best)
-        if answers.preference is not None:
-            game = answers.preference, now, reference, hyper["beta"]
-            found["preference_gap"] = solvers.preference_gap(*game)
-    return {name: value.mean() for name, value in found.items()}
+    answers = all_answers(env)
+    now = log_probs(env, config, policy.state.parts["actor_critic"].params)
+    return {"exact_return": (jnp.exp(now) * answers.reward).sum(-1).mean()}
 
 
-def _is_small(env: Environment) -> bool:
+def measure_optimum(env: Environment, config: Any, policy: Policy, key: Key) -> dict[str, Array]:
+    """Return `measure_return` and `kl_to_optimum`, KL(policy || optimum of return - beta KL).
+
+    The reference is the target network of the policy, beta a hyperparameter.
+    """
+    found = measure_return(env, config, policy, key)
+    if not found:
+        return {}
+    answers, part = all_answers(env), policy.state.parts["actor_critic"]
+    now, reference = (log_probs(env, config, x) for x in (part.params, part.target))
+    best = optimal_answers(answers.reward, reference, policy.state.hyper["beta"])
+    return {**found, "kl_to_optimum": losses.categorical_kl(now, best).mean()}
+
+
+def measure_game(env: Environment, config: Any, policy: Policy, key: Key) -> dict[str, Array]:
+    """Return `measure_return` and `preference_gap`, the duality gap of the preference game.
+
+    The game has a penalty of beta KL to the reference, the target network of the policy, where beta
+    is a hyperparameter.
+    """
+    found = measure_return(env, config, policy, key)
+    if not found:
+        return {}
+    answers, part = all_answers(env), policy.state.parts["actor_critic"]
+    assert answers.preference is not None
+    now, beta = log_probs(env, config, part.params), policy.state.hyper.get("beta")
+    if beta is None:
+        won = (answers.preference * jnp.exp(now)[:, None]).sum(-1).max(-1)
+        return {**found, "preference_gap": (2 * (won - 0.5)).mean()}
+    reference = log_probs(env, config, part.target)
+    gap = solvers.preference_gap(answers.preference, now, reference, beta)
+    return {**found, "preference_gap": gap.mean()}
+
+
+def proxy_scores(env: Environment) -> dict[str, str]:
+    """Return what `measure_proxy` measures in `env`, each with its label."""
+    if not is_small(env):
+        return {}
+    found = {
+        "exact_return": "expected return",
+        "exact_proxy": "expected score",
+        "exact_kl": "KL from the reference",
+    }
+    return found if env.judge is None else {**found, "win_rate": "win rate"}
+
+
+def measure_proxy(
+    env: Environment, config: Any, policy: Policy, proxy: Callable[[Answers], Array]
+) -> dict[str, Array]:
+    """Return the point that a policy has reached on the frontier of gold beside proxy.
+
+    proxy: scores [P, A] of all answers, what the policy learns from.
+
+    Means over prompts: `exact_return` by the environment, `exact_proxy` by the proxy, `exact_kl`,
+    KL(policy || reference), and `win_rate` against the reference where there is a judge.
+    """
+    if not is_small(env):
+        return {}
+    answers, part = all_answers(env), policy.state.parts["actor_critic"]
+    now, reference = (log_probs(env, config, x) for x in (part.params, part.target))
+    point = frontier(now, reference, answers.reward, proxy(answers), answers.preference)
+    found = {"exact_return": point.gold, "exact_proxy": point.proxy, "exact_kl": point.kl}
+    return found if point.win_rate is None else {**found, "win_rate": point.win_rate}
+
+
+def is_small(env: Environment) -> bool:
     """Return whether `env` has answers, and few."""
     space = env.action_space
     if env.max_steps is None or not isinstance(space, Discrete):
@@ -70,7 +124,13 @@ def _is_small(env: Environment) -> bool:
 
 
 @functools.cache
-def _answers(env: Environment) -> Answers:
+def all_answers(env: Environment) -> Answers:
     """Return all answers of an environment, as constants of whatever program asks."""
     with jax.ensure_compile_time_eval():
         return enumerate_answers(env)
+
+
+def log_probs(env: Environment, config: Any, params: Tree) -> Array:
+    """Return the log-probabilities [P, A] of all answers by a policy with these parameters."""
+    network = policy_network(env, config.torso, config.memory)
+    return answer_log_probs(network, params, all_answers(env))

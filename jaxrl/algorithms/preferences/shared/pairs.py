@@ -12,6 +12,7 @@ keep pairs whole. Each algorithm's file states its loss:
 | simpo | mean log-probabilities, and a margin | none |
 | cpo | DPO with a uniform reference, and cloning | none |
 | kto | of each answer alone, by the mean divergence | the policy of the beginning |
+| copg | policy gradient, each answer's baseline is the other | the same |
 
 The reference policy is the target network of the policy, which stays what training began with:
 new weights, or the policy that a warm start took over. Everything else begins anew in a warm start.
@@ -48,20 +49,23 @@ class Sample:
     """Pairs of whole episodes for a gradient step, [T, 2 n].
 
     reference: log-probability of each action by the reference policy; None without one.
+    reward: return of each answer, [1, 2 n]; None where no loss reads it.
     """
 
     timestep: TimeStep
     action: Tree
     reference: Tree = None
+    reward: Tree = None
 
 
 class Answers(NamedTuple):
     """One answer of each pair, [n]: log-probabilities by the policy and by the reference (0 without
-    one), sums over tokens, and numbers of tokens."""
+    one), sums over tokens, numbers of tokens, and returns (0 where no loss reads them)."""
 
     log_prob: Array
     reference: Array
     length: Array
+    reward: Any = 0.0
 
     @property
     def per_token(self) -> Answers:
@@ -93,7 +97,9 @@ def answers_of(net: Net, x: Minibatch) -> tuple[Answers, Answers]:
     reference = jnp.zeros_like(log_prob)
     if sample.reference is not None:
         reference = losses.sequence_log_prob(sample.reference, mask)
-    both = Answers(log_prob, reference, mask.sum(0).astype(log_prob.dtype))
+    both = [log_prob, reference, mask.sum(0).astype(log_prob.dtype)]
+    if sample.reward is not None:
+        both.append(sample.reward[0])
     return tuple(Answers(*(y[i::2] for y in both)) for i in range(2))  # type: ignore[return-value]
 
 
@@ -122,11 +128,21 @@ def loss_of_pairs(pair_loss: PairLoss) -> Loss:
     return policy_loss
 
 
-def on_pairs(env: Environment, config: Any, policy_loss: Loss, reference: bool = True) -> Recipe:
+def on_pairs(
+    env: Environment,
+    config: Any,
+    policy_loss: Loss,
+    *,
+    reference: bool = True,
+    rewards: bool = False,
+    scores: tuple[str, ...] = (),
+) -> Recipe:
     """Return the recipe of a token policy that learns from pairs of answers.
 
     policy_loss: of the part `actor_critic`, of pairs: `loss_of_pairs`, or one that sees a `Sample`.
     reference: whether there is a reference policy, `config.reference`.
+    rewards: whether the loss reads the answers' returns.
+    scores: what it is judged by in small environments, besides the return; see `exact_scores`.
     """
     network = policy_network(env, config.torso, config.memory)
 
@@ -138,7 +154,8 @@ def on_pairs(env: Environment, config: Any, policy_loss: Loss, reference: bool =
         if reference:
             policy, _ = unroll(net.target.actor_critic, net, t.timestep)
             known = policy.log_prob(t.action)
-        window = Minibatch(Sample(t.timestep, t.action, known), mask)
+        paid = jnp.where(batch.mask, t.reward, 0).sum(0)[None] if rewards else None
+        window = Minibatch(Sample(t.timestep, t.action, known, paid), mask)
         step = lambda net, some: net.descend(policy_loss, some)
         net = net.epochs(config.passes, window, step, unit=PAIR)
         return net.update_targets() if reference else net
@@ -153,7 +170,7 @@ def on_pairs(env: Environment, config: Any, policy_loss: Loss, reference: bool =
         memory=network.initial,
         needs=("mask",),
         adopt=begin_as("actor_critic"),
-        scores={**token_scores(env), **exact_scores(env, reference)},
+        scores={**token_scores(env), **exact_scores(env, *scores)},
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from jaxrl.algorithms.preferences.shared.players import played_as
 from jaxrl.algorithms.tokens.shared.settings import SMALL, Groups
 from jaxrl.core.hyper import MANY
@@ -33,9 +35,34 @@ class Pairs:
 
     def source(self, env: Environment) -> Source:
         """Return a source of batches of these pairs."""
+        return self.dataset(env)
+
+    def dataset(self, env: Environment, **options: Any) -> Source:
+        """Return the same with `options` of `sources.pair_dataset`."""
         prompts = repeat(starts(env.params, Start), 2)
         played = episodes(start_key(env), 2 * self.count, prompts)
-        return pair_dataset(played, env, self.batch_size, num_shards=self.num_shards)
+        return pair_dataset(played, env, self.batch_size, num_shards=self.num_shards, **options)
+
+
+@group
+class LabeledPairs(Pairs):
+    """Dataset of pairs of answers with some wrong labels."""
+
+    flipped: float = static(0.0, low=0, high=0.5)
+    """Probability that a label is the opposite of the judge's."""
+
+    def source(self, env: Environment) -> Source:
+        """Return a source of batches of these pairs."""
+        return self.dataset(env, flipped=self.flipped)
+
+
+@group
+class UnlabeledPairs(Pairs):
+    """Dataset of pairs of answers with their rewards, which no judge has compared."""
+
+    def source(self, env: Environment) -> Source:
+        """Return a source of batches of these pairs."""
+        return self.dataset(env, judged=False)
 
 
 @group
@@ -136,3 +163,6 @@ SMALL_GAME |= {"env": "judged_words", "prompts": 8, "num_shards": 4, "steps": 2}
 # Smallest settings of every algorithm of pairs.
 SMALL_PAIRS = {name: value for name, value in SMALL.items() if name != "env_params"}
 SMALL_PAIRS |= {"env": "judged_words", "count": 16, "batch_size": 8, "num_shards": 4}
+# Smallest settings of every algorithm that learns from the scores of reward models.
+SMALL_JUDGED = {name: value for name, value in SMALL_GAME.items() if name != "steps"}
+SMALL_JUDGED |= {"answers": 2, "members": 2}
