@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -115,16 +115,11 @@ class CachedDecoder(nn.Module):
     A single step reads the cache. Over a window all steps are computed at once, with the same
     results as step by step.
 
-    Subclasses say `length`, the number of slots: the longest episode, plus one if the value of a
-    truncated step's successor is needed. Later steps overwrite the last slot. In `setup` they make
-    `blocks`, each with `project`, `finish` and `axes` as those of `Block`, and `norm`.
+    Subclasses have a `length`, the number of slots: the longest episode, plus one if the value of a
+    truncated step's successor is needed. Later steps overwrite the last slot. They have a number of
+    `layers`, and in `setup` make `blocks`, each with `project`, `finish` and `axes` as those of
+    `Block`, and `norm`.
     """
-
-    if TYPE_CHECKING:  # not a field of the subclasses' dataclasses
-        length: Any
-        layers: Any
-        blocks: Any
-        norm: Any
 
     def place(self, x: Array, slot: Array) -> Array:
         """Return the input of the first layer at these positions: x [..., width], slot [...]."""

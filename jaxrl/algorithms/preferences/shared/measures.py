@@ -9,11 +9,12 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl import losses, solvers
-from jaxrl.algorithms.policy_gradient.shared.actor_critic import policy_network
+from jaxrl.algorithms.tokens.shared.models import token_network
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.spaces import Discrete
 from jaxrl.core.types import Array, Environment, Key, Policy
 from jaxrl.exact.answers import Answers, answer_log_probs, enumerate_answers, optimal_answers
+from jaxrl.kit.parts import with_shared
 
 MOST = 2000  # answers to one prompt
 
@@ -47,11 +48,11 @@ def measure_answers(env: Environment, config: Any, policy: Policy, key: Key) -> 
     scores = exact_scores(env, part.target is not None and "beta" in hyper)
     if not scores:
         return {}
-    answers, network = _answers(env), policy_network(env, config.torso, config.memory)
+    answers, network = _answers(env), token_network(env, config)
     now = answer_log_probs(network, part.params, answers)
     found = {"exact_return": (jnp.exp(now) * answers.reward).sum(-1)}
     if "kl_to_optimum" in scores:
-        reference = answer_log_probs(network, part.target, answers)
+        reference = answer_log_probs(network, with_shared(part.target, part.params), answers)
         best = optimal_answers(answers.reward, reference, hyper["beta"])
         found["kl_to_optimum"] = losses.categorical_kl(now, best)
         if answers.preference is not None:
