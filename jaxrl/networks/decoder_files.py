@@ -382,7 +382,7 @@ def write(
     out, source = Path(out), Path(network.folder)
     if out.resolve() == source.resolve() or any(out.glob("*.safetensors*")):
         raise UserError(f"'{out}' holds a model already; give another folder.")
-    numpy = plugins.package("safetensors.numpy", EXTRA)
+    plugins.package("safetensors", EXTRA)
     params = merge_adapters(whole(variables), network.module.adapters)
     kept: Callable[[Path], bool] = lambda path: path.suffix in (".json", ".jinja", ".txt", ".model")
     out.mkdir(parents=True, exist_ok=True)
@@ -391,11 +391,41 @@ def write(
             shutil.copyfile(path, out / path.name)
     config = read_json(source / CONFIG)
     config.pop("dtype", None)
-    (out / CONFIG).write_text(json.dumps({**config, "torch_dtype": dtype}, indent=2) + "\n")
+    _write(out, {**config, "torch_dtype": dtype}, network.module.architecture, params)
+
+
+def write_new(folder: str | Path, config: Mapping[str, Any], seed: int = 0) -> None:
+    """Write a model with random weights as a folder, to train it from the beginning.
+
+    config: contents of its `config.json`, such as `{"model_type": "llama", "vocab_size": 32,
+        "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "eos_token_id": 31}`.
+
+    Weights are normal with a deviation of 0.02 for embeddings, and 1 / inputs as the variance of
+    kernels. Raises `UserError` as `read_architecture` does, and if there is a model already.
+    """
+    folder = Path(folder)
+    if any(folder.glob("*.safetensors*")):
+        raise UserError(f"'{folder}' holds a model already; give another folder.")
+    plugins.package("safetensors", EXTRA)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / CONFIG).write_text(json.dumps(dict(config)))
+    architecture = read_architecture(folder)
+    module = LanguageModel(architecture, 1)
+    tokens = jnp.zeros((1, 1), jnp.int32)
+    params = module.init(jax.random.key(seed), tokens, method="logits")["params"]
+    _write(folder, {**config, "torch_dtype": "float32"}, architecture, params)
+
+
+def _write(out: Path, config: Mapping[str, Any], architecture: Architecture, params: Tree) -> None:
+    """Write `config.json` and the weights of a model, of the type `torch_dtype`."""
+    numpy = plugins.package("safetensors.numpy", EXTRA)
+    dtype = config["torch_dtype"]
+    (out / CONFIG).write_text(json.dumps(dict(config), indent=2) + "\n")
     size = np.dtype(jnp.dtype(dtype)).itemsize
     parts: list[list[Tensor]] = [[]]
     filled = 0
-    for tensor in tensors(network.module.architecture):
+    for tensor in tensors(architecture):
         bytes_ = math.prod(tensor.shape) * size
         if parts[-1] and filled + bytes_ > _SHARD:
             parts.append([])
