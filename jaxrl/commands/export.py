@@ -6,16 +6,21 @@ import dataclasses
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import jaxrl
 from jaxrl.commands import command_line
 from jaxrl.core.errors import UserError, unknown
+
+if TYPE_CHECKING:
+    from jaxrl.runtime.continuing import Trained
 
 FORMATS = {
     "stablehlo": "policy.stablehlo",
     "onnx": "policy.onnx",
     "numpy": "policy.npz",
     "weights": "policy.zip",
+    "safetensors": "model",
 }
 
 
@@ -25,12 +30,13 @@ class Options:
 
     format: str = "stablehlo"
     """Format: stablehlo (for JAX on CPU, GPU and TPU), onnx (by jax2onnx), numpy (for a reader
-    that needs NumPy alone) or weights (for jaxrl alone)."""
+    that needs NumPy alone), weights (for jaxrl alone) or safetensors (for policies that began as a
+    language model, --model: a folder like the one that was read, adapters merged)."""
     member: int = 0
     """Member of the run (the first is 0) whose policy is exported."""
     out: str = ""
-    """File to write; empty for policy.stablehlo, policy.onnx, policy.npz or policy.zip in the run's
-    folder."""
+    """File to write; empty for policy.stablehlo, policy.onnx, policy.npz, policy.zip or the folder
+    model in the run's folder."""
     trust: bool = False
     """Import code outside of jaxrl that the run names; importing it runs it."""
 
@@ -74,6 +80,10 @@ def export(folder: Path, path: Path, options: Options) -> None:
         policy_files.write(trained.env, trained.policy, path, about)
         print(f"Written to {path}")
         return
+    if options.format == "safetensors":
+        _write_model(folder, trained, path)
+        print(f"Written to {path}")
+        return
     function = acting(trained.env, trained.policy)
     if options.format == "stablehlo":
         compiled.write_stablehlo(function, path, about)
@@ -86,3 +96,20 @@ def export(folder: Path, path: Path, options: Options) -> None:
     memory = f", memory: {', '.join(sorted(function.memory))}" if function.memory else ""
     print(f"Inputs: {', '.join(sorted(function.inputs))}{memory}. Greedy actions.")
     print(f"Written to {path}")
+
+
+def _write_model(folder: Path, trained: Trained, path: Path) -> None:
+    """Write the language model that the run in `folder` trained. Raises `UserError` if it trained
+    none."""
+    from jaxrl.algorithms.tokens.shared.models import token_network
+    from jaxrl.kit.wrapping import params_of
+    from jaxrl.networks import decoder_files
+
+    settings = trained.config.agent
+    if not getattr(getattr(settings, "decoder", None), "model", ""):
+        raise UserError(
+            f"The policy in '{folder}' did not begin as a language model (--model FOLDER), so it "
+            "cannot be written as safetensors; choose another --format."
+        )
+    network: Any = token_network(trained.env, settings)
+    decoder_files.write(network, params_of(trained.policy.state)["actor_critic"], path)

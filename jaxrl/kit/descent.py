@@ -19,7 +19,7 @@ from jaxrl.core.settings import Static, Values, path_of, settings_of
 from jaxrl.core.types import Array, Tree
 from jaxrl.kit.groups import Optimizer, transformation
 from jaxrl.kit.optimization import apply_step, as_one, clip_gradient
-from jaxrl.kit.parts import Part, vmap_members
+from jaxrl.kit.parts import Part, descended, vmap_members, with_shared
 from jaxrl.kit.state import Trained
 
 
@@ -205,12 +205,16 @@ def descend(
             clip = functools.partial(clip_gradient, max_norm=max_norm)
             clipped, norm = vmap_members(clip, members)(clipped)
         for name in names:
-            new[name] = descents[name].step(parts[name], clipped[name], hyper, env_steps)
+            part = parts[name]
+            own = dataclasses.replace(part, params=descended(part.params))
+            stepped = descents[name].step(own, clipped[name], hyper, env_steps)
+            params = with_shared(stepped.params, part.params)
+            new[name] = dataclasses.replace(stepped, params=params)
             norms[name] = norm if alone and norm is not None else optax.tree.norm(gradients[name])
     return new, norms
 
 
 def move_target(trained: Trained, rate: Array | float) -> Trained:
     """Move the target network toward the parameters by a share `rate` (tau); 1 copies them."""
-    moved: Any = optax.incremental_update(trained.params, trained.target, rate)
+    moved: Any = optax.incremental_update(descended(trained.params), trained.target, rate)
     return dataclasses.replace(trained, target=moved)

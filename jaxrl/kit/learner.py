@@ -17,6 +17,7 @@ from jaxrl.core.types import Agent, Batch, Info, Key, TimeStep, Tree
 from jaxrl.kit.descent import descent_of
 from jaxrl.kit.net import RESERVED, Blueprint, Net
 from jaxrl.kit.optimization import norm
+from jaxrl.kit.parts import copy, descended
 from jaxrl.kit.recipe import Recipe
 from jaxrl.kit.state import State, Trained
 
@@ -54,8 +55,9 @@ def learner(name: str, config: Any, recipe: Recipe) -> Agent:
 
     def init(key, hyper):
         def begin(n: str, params: Tree) -> Trained:
-            copy = None if recipe.parts[n].target is None else jax.tree.map(jnp.copy, params)
-            return Trained(params, descents[n].init(params) if n in descents else (), copy)
+            own = descended(params)
+            target = None if recipe.parts[n].target is None else copy(own)
+            return Trained(params, descents[n].init(own) if n in descents else (), target)
 
         parts: dict[str, Trained] = {}
         for n, part in recipe.parts.items():
@@ -65,7 +67,7 @@ def learner(name: str, config: Any, recipe: Recipe) -> Agent:
                 parts[n] = begin(n, part.init(own_key))
         for n, part in recipe.parts.items():
             if part.begins_as:
-                parts[n] = begin(n, jax.tree.map(jnp.copy, parts[part.begins_as].params))
+                parts[n] = begin(n, copy(parts[part.begins_as].params))
         values = {n: jnp.asarray(hyper[n]) for n in own}
         extra = jax.tree.map(jnp.asarray, recipe.extra)
         return State(parts, extra, jnp.int32(0), jnp.float32(0), values)
@@ -89,7 +91,7 @@ def learner(name: str, config: Any, recipe: Recipe) -> Agent:
     def update(state: State, batch: Batch, key: Key):
         net = update_net(net_of(state, key), batch)
         # After every select, so that they are those of what is kept.
-        norms = {f"{n}_norm": norm(p.params) for n, p in net.parts.items()}
+        norms = {f"{n}_norm": norm(descended(p.params)) for n, p in net.parts.items()}
         net = net.report(**norms)
         state = State(net.parts, net.extra, state.updates + 1, batch.env_steps, state.hyper)
         return state, Info(net.metrics, net.feedback)

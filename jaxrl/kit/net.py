@@ -28,7 +28,16 @@ from jaxrl.kit.descent import Descent, descend, move_target
 from jaxrl.kit.groups import Epochs
 from jaxrl.kit.minibatches import STEP, Minibatch, Unit, minibatch_of
 from jaxrl.kit.optimization import accumulated_gradient, as_one
-from jaxrl.kit.parts import Loss, LossOutput, Part, as_output, collections_of, vmap_members
+from jaxrl.kit.parts import (
+    Loss,
+    LossOutput,
+    Part,
+    as_output,
+    collections_of,
+    descended,
+    vmap_members,
+    with_shared,
+)
 from jaxrl.kit.state import Trained
 
 
@@ -65,7 +74,8 @@ class Targets:
         if part is None or part.target is None:
             known = [n for n, p in self.parts.items() if p.target is not None]
             raise AttributeError(str(unknown("target network", name, known)))
-        return functools.partial(self.blueprint.apply, name, jax.lax.stop_gradient(part.target))
+        params = with_shared(jax.lax.stop_gradient(part.target), part.params)
+        return functools.partial(self.blueprint.apply, name, params)
 
 
 class MinibatchStep(Protocol):
@@ -234,7 +244,8 @@ class Net:
 
         def objective(params, data):
             x, elements, (mask, weight) = data
-            net = self.with_params(**params).replace(_seed=lambda: self.key(loss.name))
+            whole = {n: with_shared(p, self.parts[n].params) for n, p in params.items()}
+            net = self.with_params(**whole).replace(_seed=lambda: self.key(loss.name))
             if by_unit:
                 x = Minibatch(x, elements)
                 mask, weight = jax.tree.map(unit.gather, (mask, weight))
@@ -245,7 +256,7 @@ class Net:
             total, means, drift = _average(loss.name, output, mask, weight, chunk > 0)
             return total, (means, drift, kept)
 
-        params = {n: self.parts[n].params for n in loss.parts}
+        params = {n: descended(self.parts[n].params) for n in loss.parts}
         gradient, (means, drift, kept) = accumulated_gradient(
             objective, params, (minibatch.x, mask if by_unit else None, shares), axis, chunk
         )
@@ -373,6 +384,11 @@ class Net:
         for name, descent in self._blueprint.descents.items():
             if descent.is_flat:
                 params, members = self.parts[name].params, known[name].members
+                if descended(params) is not params:
+                    raise UserError(
+                        f"The optimizer of '{name}' is flat, but some of its parameters are "
+                        "frozen; set flat to false."
+                    )
                 one = jax.tree.map(lambda x: x[0], params) if members else params
                 unravel[name] = vmap_members(ravel_pytree(one)[1], members)
                 parts[name] = _reshape(parts[name], vmap_members(as_one, members))

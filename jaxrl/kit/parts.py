@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import optax
 
 from jaxrl.core import metrics as m
+from jaxrl.core.shared import is_shared
 from jaxrl.core.types import Array, Key, Tree
 from jaxrl.kit.groups import Optimizer, Target
 from jaxrl.kit.minibatches import STEP, Unit
@@ -25,7 +26,8 @@ def vmap_members(function: Callable[..., Any], members: int) -> Callable[..., An
 class Part:
     """Trainable parameters of an agent.
 
-    network: flax module, or anything with `init(key, *inputs)` and `apply(params, ...)`.
+    network: flax module, or anything with `init(key, *inputs)` and `apply(params, ...)`. Whole
+        collections of its parameters may be `core.shared.Shared`, which freezes them.
     inputs: an example of each of its inputs.
     optimizer: group of the Config that has its `Optimizer` settings (`config.critic`), or an optax
         optimizer used as it is, step size and sign included. Parts that share a group and descend
@@ -64,6 +66,29 @@ class Part:
         if self.own_inputs:
             return jax.vmap(apply_one)(params, args)
         return vmap_members(lambda params: apply_one(params, args), self.members)(params)
+
+
+def descended(variables: Tree) -> Tree:
+    """Return parameters without those that are `core.shared.Shared`, such as the frozen weights of
+    a language model with adapters: no loss descends these, and they have no optimizer state, no
+    target and no norm."""
+    if not isinstance(variables, Mapping) or not any(map(is_shared, variables.values())):
+        return variables
+    return {name: value for name, value in variables.items() if not is_shared(value)}
+
+
+def with_shared(variables: Tree, whole: Tree) -> Tree:
+    """Return what `descended` returned with the shared parameters of `whole`."""
+    if not isinstance(whole, Mapping):
+        return variables
+    kept = {name: value for name, value in whole.items() if is_shared(value)}
+    return {**variables, **kept} if kept else variables
+
+
+def copy(variables: Tree) -> Tree:
+    """Copy parameters, except shared ones."""
+    once = lambda x: x if is_shared(x) else jnp.copy(x)
+    return jax.tree.map(once, variables, is_leaf=is_shared)
 
 
 def collections_of(variables: Tree) -> dict[str, Tree]:

@@ -43,6 +43,12 @@ class Categorical(distrax.Categorical):
         return -(jnp.exp(self.logits) * self.logits).sum(-1)
 
 
+def categorical(logits: Array, legal_actions: Array | None = None) -> Categorical:
+    """Return the categorical distribution of `logits` [..., n] over `legal_actions`, bool
+    [..., n]."""
+    return Categorical(_mask(logits, legal_actions))
+
+
 class PolicyHead(nn.Module):
     """A distribution over actions in `space` from features [..., D].
 
@@ -67,7 +73,7 @@ class PolicyHead(nn.Module):
     def __call__(self, features: Array, legal_actions: Array | None = None) -> Distribution:
         match self.space:
             case Discrete(n):
-                return Categorical(_mask(self._linear(n)(features), legal_actions))
+                return categorical(self._linear(n)(features), legal_actions)
             case MultiDiscrete(sizes):
                 width = max(sizes)
                 logits = self._linear(len(sizes) * width)(features)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -23,6 +24,21 @@ def contract(equation: str, x: Array, y: Array) -> Array:
     return product(lambda x, y: jnp.einsum(equation, x, y), x, y)
 
 
+def attention(query: Array, keys: Array, values: Array, visible: Array, axes: str) -> Array:
+    """Return the mean of the visible values, weighted by the softmax of query times keys.
+
+    query: scaled, with the `axes` and d: `bh` in one step, `tbh` in a window. Where several heads
+        share keys (Ainslie et al., 2023, "GQA", arXiv:2305.13245), `g` follows `h`.
+    keys, values: [B, heads, slots, d]. visible: bool [B, slots], in a window [B, T, slots].
+    """
+    heads = axes.removeprefix("tb").removeprefix("b")
+    scores = f"b{heads}ts" if axes[0] == "t" else f"b{heads}s"
+    logits = contract(f"{axes}d,bhsd->{scores}", query, keys)
+    visible = jnp.expand_dims(visible, range(1, 1 + len(heads)))
+    weights = jax.nn.softmax(jnp.where(visible, logits, HIDDEN))
+    return contract(f"{scores},bhsd->{axes}d", weights, values)
+
+
 @struct
 class Cache(Memory):
     """Keys and values of an episode so far, for later steps to attend to: slot s holds step s.
@@ -31,7 +47,7 @@ class Cache(Memory):
     empty memory, and a new episode that starts there cannot see an old one's keys.
     """
 
-    keys: tuple[Array, ...]  # of each layer: [B, heads, length, width / heads]
+    keys: tuple[Array, ...]  # of each layer: [B, heads, length, d]
     values: tuple[Array, ...]  # shaped like keys
     position: Array  # int32 [B]: number of steps so far
 
@@ -56,6 +72,8 @@ class Block(nn.Module):
     width: int
     heads: int
 
+    axes = "h"  # of queries, between those of time and batch and d; see `attention`
+
     def setup(self):
         init = nn.initializers.lecun_normal()
         self.norms = [nn.LayerNorm(), nn.LayerNorm()]
@@ -63,26 +81,14 @@ class Block(nn.Module):
         self.mix = hidden_dense(self.width, init)
         self.grow, self.shrink = hidden_dense(4 * self.width, init), hidden_dense(self.width, init)
 
-    def project(self, x: Array) -> tuple[Array, Array, Array]:
-        """Project x [..., width] to queries, keys and values, each [..., heads, width / heads]."""
+    def project(self, x: Array, slot: Array) -> tuple[Array, Array, Array]:
+        """Project x [..., width] to queries, keys and values, each [..., heads, width / heads].
+
+        slot: int32 [...], position in the episode, which the input of the first layer contains.
+        """
         parts = jnp.split(self.projections(self.norms[0](x)), 3, -1)
         query, key, value = (p.reshape(*x.shape[:-1], self.heads, -1) for p in parts)
         return query / jnp.sqrt(query.shape[-1]), key, value
-
-    def attend(
-        self, x: Array, keys: Array, values: Array, visible: Array
-    ) -> tuple[Array, Array, Array]:
-        """Apply the block to a window x [T, B, width] after remembered keys and values
-        [B, heads, slots, width / heads], of which a step sees those that are `visible`
-        [B, 1, T, slots + T]. Returns x, and the keys and values [B, heads, T, width / heads] of the
-        window."""
-        query, key, value = self.project(x)
-        key, value = (jnp.moveaxis(part, 0, 2) for part in (key, value))
-        both = lambda old, new: jnp.concatenate([old, new], 2)
-        logits = contract("tbhd,bhsd->bhts", query, both(keys, key))
-        weights = jax.nn.softmax(jnp.where(visible, logits, HIDDEN))
-        attended = contract("bhts,bhsd->tbhd", weights, both(values, value))
-        return self.finish(x, attended), key, value
 
     def finish(self, x: Array, attended: Array) -> Array:
         """Add the attention [..., heads, width / heads] and the perceptron to x [..., width]."""
@@ -90,43 +96,53 @@ class Block(nn.Module):
         return x + self.shrink(nn.gelu(self.grow(self.norms[1](x))))
 
 
-class Transformer(nn.Module):
-    """A transformer decoder over the steps of an episode, with learned positions (Vaswani et al.,
-    2017, arXiv:1706.03762; the order of layers is GPT-2's).
+def attend(
+    block: Any, x: Array, slot: Array, keys: Array, values: Array, visible: Array
+) -> tuple[Array, Array, Array]:
+    """Apply a block to a window x [T, B, width] in the slots [T, B] after remembered keys and
+    values [B, heads, slots, d], of which a step sees those that are `visible` [B, T, slots + T].
+    Returns x, and the keys and values [B, heads, T, d] of the window."""
+    query, key, value = block.project(x, slot)
+    key, value = (jnp.moveaxis(part, 0, 2) for part in (key, value))
+    both = lambda old, new: jnp.concatenate([old, new], 2)
+    found = attention(query, both(keys, key), both(values, value), visible, f"tb{block.axes}")
+    return block.finish(x, found), key, value
 
-    A single step reads a `Cache`. Over a window all steps are computed at once, with the same
+
+class CachedDecoder(nn.Module):
+    """A causal decoder over the steps of an episode, whose memory is a `Cache`.
+
+    A single step reads the cache. Over a window all steps are computed at once, with the same
     results as step by step.
 
-    length: number of slots: the longest episode, plus one if the value of a truncated step's
-        successor is needed. Later steps overwrite the last slot.
+    Subclasses have a `length`, the number of slots: the longest episode, plus one if the value of a
+    truncated step's successor is needed. Later steps overwrite the last slot. They have a number of
+    `layers`, and in `setup` make `blocks`, each with `project`, `finish` and `axes` as those of
+    `Block`, and `norm`.
     """
 
-    width: int
-    length: int
-    layers: int = 2
-    heads: int = 2
+    def place(self, x: Array, slot: Array) -> Array:
+        """Return the input of the first layer at these positions: x [..., width], slot [...]."""
+        return x
 
-    def setup(self):
-        scale = nn.initializers.normal(0.1)
-        self.positions = self.param("positions", scale, (self.length, self.width))
-        self.blocks = [Block(self.width, self.heads) for _ in range(self.layers)]
-        self.norm = nn.LayerNorm()
+    def slot_shape(self) -> tuple[int, int]:
+        """Return the number of heads of keys, and their width d."""
+        raise NotImplementedError
 
     def __call__(self, x: Array, memory: Cache) -> tuple[Array, Cache]:
         """Take one step: x [B, width], memory [B] -> features [B, width], memory."""
         slot = jnp.minimum(memory.position, self.length - 1)
         visible = jnp.arange(self.length) <= slot[:, None]  # [B, length]
-        x = x + self.positions[slot]
+        x = self.place(x, slot)
         # One slot is written. In a loop that is done in place; a select would copy the cache.
         write = jax.vmap(lambda old, slot, new: old.at[:, slot].set(new))
         keys, values = [], []
         for block, old_keys, old_values in self._layers(memory):
-            query, key, value = block.project(x)
+            query, key, value = block.project(x, slot)
             keys.append(write(old_keys, slot, key))
             values.append(write(old_values, slot, value))
-            logits = contract("bhd,bhsd->bhs", query, keys[-1])
-            weights = jax.nn.softmax(jnp.where(visible[:, None], logits, HIDDEN))
-            x = block.finish(x, contract("bhs,bhsd->bhd", weights, values[-1]))
+            found = attention(query, keys[-1], values[-1], visible, f"b{block.axes}")
+            x = block.finish(x, found)
         return self.norm(x), Cache(tuple(keys), tuple(values), memory.position + 1)
 
     def unroll(self, x: Array, first: Array, memory: Cache) -> tuple[Array, Cache]:
@@ -147,13 +163,13 @@ class Transformer(nn.Module):
         remembered = jnp.arange(slots) < memory.position[:, None]  # [B, slots]
         remembered = (start < 0).T[:, :, None] & remembered[:, None]  # [B, T, slots]
         same = (start.T[:, :, None] == start.T[:, None]) & (time[:, None] >= time)  # [B, T, T']
-        visible = jnp.concatenate([remembered, same], -1)[:, None]
+        visible = jnp.concatenate([remembered, same], -1)
 
-        x = x + self.positions[slot]
+        x = self.place(x, slot)
         keys, values = [], []
-        attend = module_again(Block.attend)
+        attend_again = module_again(attend)
         for block, old_keys, old_values in self._layers(memory):
-            x, key, value = attend(block, x, old_keys, old_values, visible)
+            x, key, value = attend_again(block, x, slot, old_keys, old_values, visible)
             keys.append(key)
             values.append(value)
 
@@ -171,12 +187,37 @@ class Transformer(nn.Module):
         after = Cache(every(memory.keys, keys), every(memory.values, values), position + 1)
         return self.norm(x), after
 
-    def _layers(self, memory: Cache) -> Iterator[tuple[Block, Array, Array]]:
+    def _layers(self, memory: Cache) -> Iterator[tuple[Any, Array, Array]]:
         """Return each block with the keys and values that it remembers."""
         return zip(self.blocks, memory.keys, memory.values, strict=True)
 
     def initial(self, n: int) -> Cache:
         """Return the empty memory [n] before an episode's first step."""
-        shape = n, self.heads, self.length, self.width // self.heads
+        heads, size = self.slot_shape()
+        shape = n, heads, self.length, size
         empty = lambda: tuple(jnp.zeros(shape) for _ in range(self.layers))
         return Cache(empty(), empty(), jnp.zeros(n, jnp.int32))
+
+
+class Transformer(CachedDecoder):
+    """A transformer decoder over the steps of an episode, with learned positions (Vaswani et al.,
+    2017, arXiv:1706.03762; the order of layers is GPT-2's). `length` is as in `CachedDecoder`."""
+
+    width: int
+    length: int
+    layers: int = 2
+    heads: int = 2
+
+    def setup(self):
+        scale = nn.initializers.normal(0.1)
+        self.positions = self.param("positions", scale, (self.length, self.width))
+        self.blocks = [Block(self.width, self.heads) for _ in range(self.layers)]
+        self.norm = nn.LayerNorm()
+
+    def place(self, x: Array, slot: Array) -> Array:
+        """Add the learned position."""
+        return x + self.positions[slot]
+
+    def slot_shape(self) -> tuple[int, int]:
+        """Return the number of heads, and their width."""
+        return self.heads, self.width // self.heads

@@ -31,6 +31,12 @@ MODEL_RULES: tuple[tuple[str, PartitionSpec], ...] = (
     (r"/embedding/Dense_0/kernel", PartitionSpec(MODEL, None)),
     (r"/head/linear/kernel", PartitionSpec(None, MODEL)),
     (r"/head/linear/bias", PartitionSpec(MODEL)),
+    # Language models (`networks.decoder`), and the adapters of their kernels.
+    (rf"{_BLOCK}/(q|k|v|gate|up)_proj/(kernel|lora_b)", PartitionSpec(None, MODEL)),
+    (rf"{_BLOCK}/(q|k|v)_proj/bias", PartitionSpec(MODEL)),
+    (rf"{_BLOCK}/(o|down)_proj/(kernel|lora_a)", PartitionSpec(MODEL, None)),
+    (r"/embed_tokens", PartitionSpec(MODEL, None)),
+    (r"/lm_head", PartitionSpec(None, MODEL)),
 )
 _WEIGHTS = re.compile(r"^agent/parts/[^/]+/(params|target|optimizer)/")
 

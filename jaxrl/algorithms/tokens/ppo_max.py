@@ -19,7 +19,6 @@ import dataclasses
 import jax.numpy as jnp
 
 from jaxrl import losses
-from jaxrl.algorithms.policy_gradient.shared.actor_critic import policy_network
 from jaxrl.algorithms.tokens.shared.answers import (
     Sample,
     check,
@@ -91,8 +90,8 @@ def critic_loss(net: Net, x: Sample) -> Array:
 def recipe(env: Environment, config: Config) -> Recipe:
     both = (policy_loss, critic_loss)
     plain = on_answers(env, config, judge, both, kl_in_reward=True, score=score)
-    network = policy_network(env, config.torso, config.memory)
-    critic = Part(network, plain.parts["actor_critic"].inputs, config.critic_optimizer)
+    policy = plain.parts["actor_critic"]
+    critic = Part(policy.network, policy.inputs, config.critic_optimizer)
 
     def update(net, batch):
         returns = jnp.where(batch.mask, batch.transitions.reward, 0.0).sum(0)

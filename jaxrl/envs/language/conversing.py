@@ -49,17 +49,31 @@ class Grade:
 
 
 @struct
+class Prompt:
+    """Prompt that may be shorter than others.
+
+    tokens: int32 [P], of the longest prompt's length. count: int32 [], from 1; the first `count`
+        tokens are said.
+    """
+
+    tokens: Array
+    count: Array
+
+
+@struct
 class Utterance:
     """Utterance that the agent has just written.
 
     tokens: int32 [U], of the longest utterance's length, filled up with END.
     ended: bool [], whether it ended with END; if not, it was cut off.
     turn: int32 [], its number, from 0.
+    over: bool [], whether it is complete: before, `respond` is called too, and its reply is unused.
     """
 
     tokens: Array
     ended: Array
     turn: Array
+    over: Array | bool = True
 
 
 @struct
@@ -95,8 +109,9 @@ class State:
 class Begin(Protocol):
     """A function that begins a text."""
 
-    def __call__(self, key: Key, params: Any, /) -> tuple[Array, Tree]:
-        """Return the prompt, int32 [P], and the environment's own state, any tree."""
+    def __call__(self, key: Key, params: Any, /) -> tuple[Array | Prompt, Tree]:
+        """Return the prompt, int32 [P] or a `Prompt`, and the environment's own state, any
+        tree."""
         ...
 
 
@@ -135,17 +150,19 @@ def conversing(
     solve: Solve | None = None,
     legal: Legal | None = None,
     judge: Judge | None = None,
+    end: int | None = None,
 ) -> Environment:
     """Build an environment with as many turns as there are `lengths`, each an utterance of up to so
     many tokens, at most U.
 
-    vocabulary: texts of the tokens 0 .. V - 1; the last one is END.
+    vocabulary: texts of the tokens 0 .. V - 1.
     begin: the prompt, and the environment's own state. respond: a reply to each utterance.
     params: the environment's parameters.
     solve: a good utterance; None without an expert.
     legal: the tokens that an utterance may consist of; None: all.
     judge: the preference between two texts with one prompt, by what their grades say is `judged`,
         which becomes the channel `TimeStep.privileged["judged"]`.
+    end: the token END; None for the last one of the vocabulary.
 
     Raises `UserError` without turns, and for utterances or prompts without tokens.
     """
@@ -153,10 +170,11 @@ def conversing(
         raise UserError(f"'{name}' has turns of {lengths} tokens; each must be at least 1.")
     size, turns, longest = len(vocabulary), len(lengths), max(lengths)
     shapes = jax.eval_shape(_first_reply(begin, respond, longest), jax.random.key(0), params)
-    (prompt_length,), (replies,) = shapes[0].shape, shapes[1].tokens.shape
+    (prompt_length,), (replies,) = shapes[0].tokens.shape, shapes[1].tokens.shape
     if prompt_length < 1:
         raise UserError(f"'{name}' begins with no token; a prompt must have at least one.")
-    total, end = prompt_length + sum(lengths) + (turns - 1) * replies, size - 1
+    total = prompt_length + sum(lengths) + (turns - 1) * replies
+    end = size - 1 if end is None else end
     places = np.arange(total)
 
     def channels(grade: Grade, done: Array) -> dict[str, Any]:
@@ -180,9 +198,10 @@ def conversing(
         }
 
     def reset(key: Key, params: Tree) -> tuple[State, TimeStep]:
-        prompt, memory = begin(key, params)
-        zero, known = jnp.zeros((), jnp.int32), jnp.asarray(prompt_length, jnp.int32)
-        text = jnp.full(total, end, jnp.int32).at[:prompt_length].set(prompt.astype(jnp.int32))
+        prompt, memory = _begin(begin, key, params)
+        zero, known = jnp.zeros((), jnp.int32), jnp.asarray(prompt.count, jnp.int32)
+        said = jnp.where(places[:prompt_length] < known, prompt.tokens.astype(jnp.int32), end)
+        text = jnp.full(total, end, jnp.int32).at[:prompt_length].set(said)
         speakers = jnp.full(total, ENVIRONMENT, jnp.int32)
         state = State(text, speakers, zero, known, known, zero, trees.strong(memory))
         empty = channels(trees.zeros(shapes[1].grade), jnp.zeros((), bool))
@@ -200,7 +219,7 @@ def conversing(
         over = ended | (decision & (position + 1 >= limit))
         within = state.start + jnp.arange(longest)
         tokens = jnp.where(within <= position, text[jnp.minimum(within, total - 1)], end)
-        said = respond(key, state.memory, Utterance(tokens, ended, state.turn), params)
+        said = respond(key, state.memory, Utterance(tokens, ended, state.turn, over), params)
         done = over & (jnp.asarray(said.done) | (state.turn == turns - 1))
         goes_on = over & ~done
         known = jnp.where(decision, position + 1, state.known)
@@ -241,13 +260,21 @@ def conversing(
     )
 
 
+def _begin(begin: Begin, key: Key, params: Tree) -> tuple[Prompt, Tree]:
+    """Return the prompt, and the environment's own state."""
+    prompt, memory = begin(key, params)
+    if not isinstance(prompt, Prompt):
+        prompt = Prompt(prompt, jnp.asarray(prompt.shape[0], jnp.int32))
+    return prompt, memory
+
+
 def _first_reply(begin: Begin, respond: Respond, longest: int) -> Any:
     """Build a function (key, params) that returns a prompt and the reply to a first utterance."""
 
-    def first_reply(key: Key, params: Tree) -> tuple[Array, Reply]:
-        prompt, memory = begin(key, params)
-        tokens = jnp.zeros(longest, jnp.int32)
-        said = Utterance(tokens, jnp.zeros((), bool), jnp.zeros((), jnp.int32))
+    def first_reply(key: Key, params: Tree) -> tuple[Prompt, Reply]:
+        prompt, memory = _begin(begin, key, params)
+        tokens, no = jnp.zeros(longest, jnp.int32), jnp.zeros((), bool)
+        said = Utterance(tokens, no, jnp.zeros((), jnp.int32), no)
         return prompt, trees.strong(respond(key, trees.strong(memory), said, params))
 
     return first_reply

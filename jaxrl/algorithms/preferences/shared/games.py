@@ -28,14 +28,11 @@ from typing import Any, NamedTuple, Protocol
 import jax.numpy as jnp
 
 from jaxrl import losses
-from jaxrl.algorithms.policy_gradient.shared.actor_critic import (
-    check_policy,
-    policy_network,
-    sample_and_record,
-)
+from jaxrl.algorithms.policy_gradient.shared.actor_critic import sample_and_record
 from jaxrl.algorithms.preferences.shared.measures import exact_scores
 from jaxrl.algorithms.preferences.shared.pairs import begin_as
 from jaxrl.algorithms.tokens.shared.answers import decisions, token_scores, unroll
+from jaxrl.algorithms.tokens.shared.models import check_network, token_network
 from jaxrl.core import trees
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.judges import judge_of, win_probabilities
@@ -151,7 +148,7 @@ def on_games(
         anchor: one against the anchor, whose result becomes the `opponent`, and one against that.
     regularized: whether leaving the reference costs something, `config.beta`.
     """
-    network = policy_network(env, config.torso, config.memory)
+    network = token_network(env, config)
     inputs = example_timestep(env), network.initial(1)
 
     def update(net: Net, batch: Batch) -> Net:
@@ -200,7 +197,7 @@ def _turn(net: Net, steps: int, extragradient: bool) -> Net:
 def check(env: Environment, config: Any, name: str) -> None:
     """Raise `UserError` if no policy of these settings can act in `env`, or the groups of an update
     do not divide into the minibatches."""
-    check_policy(env, config.torso, config.memory, name)
+    check_network(env, config, name)
     group = source_group(config)
     unit = Unit(sequences=True, columns=group.answers)
     config.passes.check(group.num_envs, env.max_steps or 1, group.num_shards, unit)

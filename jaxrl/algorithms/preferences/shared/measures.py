@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl import losses, solvers
-from jaxrl.algorithms.policy_gradient.shared.actor_critic import policy_network
+from jaxrl.algorithms.tokens.shared.models import token_network
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.spaces import Discrete
 from jaxrl.core.types import Array, Environment, Key, Policy, Tree
@@ -21,6 +21,7 @@ from jaxrl.exact.answers import (
     frontier,
     optimal_answers,
 )
+from jaxrl.kit.parts import with_shared
 
 MOST = 2000  # answers to one prompt
 LABELS = {
@@ -58,7 +59,9 @@ def measure_optimum(env: Environment, config: Any, policy: Policy, key: Key) -> 
     if not found:
         return {}
     answers, part = all_answers(env), policy.state.parts["actor_critic"]
-    now, reference = (log_probs(env, config, x) for x in (part.params, part.target))
+    now, reference = (
+        log_probs(env, config, x) for x in (part.params, with_shared(part.target, part.params))
+    )
     best = optimal_answers(answers.reward, reference, policy.state.hyper["beta"])
     return {**found, "kl_to_optimum": losses.categorical_kl(now, best).mean()}
 
@@ -78,7 +81,7 @@ def measure_game(env: Environment, config: Any, policy: Policy, key: Key) -> dic
     if beta is None:
         won = (answers.preference * jnp.exp(now)[:, None]).sum(-1).max(-1)
         return {**found, "preference_gap": (2 * (won - 0.5)).mean()}
-    reference = log_probs(env, config, part.target)
+    reference = log_probs(env, config, with_shared(part.target, part.params))
     gap = solvers.preference_gap(answers.preference, now, reference, beta)
     return {**found, "preference_gap": gap.mean()}
 
@@ -108,7 +111,9 @@ def measure_proxy(
     if not is_small(env):
         return {}
     answers, part = all_answers(env), policy.state.parts["actor_critic"]
-    now, reference = (log_probs(env, config, x) for x in (part.params, part.target))
+    now, reference = (
+        log_probs(env, config, x) for x in (part.params, with_shared(part.target, part.params))
+    )
     point = frontier(now, reference, answers.reward, proxy(answers), answers.preference)
     found = {"exact_return": point.gold, "exact_proxy": point.proxy, "exact_kl": point.kl}
     return found if point.win_rate is None else {**found, "win_rate": point.win_rate}
@@ -132,5 +137,4 @@ def all_answers(env: Environment) -> Answers:
 
 def log_probs(env: Environment, config: Any, params: Tree) -> Array:
     """Return the log-probabilities [P, A] of all answers by a policy with these parameters."""
-    network = policy_network(env, config.torso, config.memory)
-    return answer_log_probs(network, params, all_answers(env))
+    return answer_log_probs(token_network(env, config), params, all_answers(env))

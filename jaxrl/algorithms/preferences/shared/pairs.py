@@ -27,18 +27,16 @@ from typing import Any, NamedTuple, Protocol
 import jax.numpy as jnp
 
 from jaxrl import losses
-from jaxrl.algorithms.policy_gradient.shared.actor_critic import (
-    check_policy,
-    policy_network,
-    sample_and_record,
-)
+from jaxrl.algorithms.policy_gradient.shared.actor_critic import sample_and_record
 from jaxrl.algorithms.preferences.shared.measures import exact_scores
 from jaxrl.algorithms.tokens.shared.answers import decisions, token_scores, unroll
+from jaxrl.algorithms.tokens.shared.models import check_network, token_network
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Array, Batch, Environment, TimeStep, Tree, struct
 from jaxrl.kit import Loss, LossOutput, Minibatch, Net, Part, Recipe, Unit, loss
 from jaxrl.kit.builder import source_group
+from jaxrl.kit.parts import descended
 from jaxrl.kit.state import State, Trained
 
 PAIR = Unit(sequences=True, columns=2)
@@ -144,7 +142,7 @@ def on_pairs(
     rewards: whether the loss reads the answers' returns.
     scores: what it is judged by in small environments, besides the return; see `exact_scores`.
     """
-    network = policy_network(env, config.torso, config.memory)
+    network = token_network(env, config)
 
     def update(net: Net, batch: Batch) -> Net:
         t = batch.transitions
@@ -184,7 +182,7 @@ def begin_as(part: str) -> Callable[[State, Tree], Tree]:
         learned = other.parts[part].params
 
         def begin(own: Trained) -> Trained:
-            target = None if own.target is None else learned
+            target = None if own.target is None else descended(learned)
             return dataclasses.replace(own, params=learned, target=target)
 
         parts = {name: begin(own) for name, own in state.parts.items()}
@@ -196,7 +194,7 @@ def begin_as(part: str) -> Callable[[State, Tree], Tree]:
 def check(env: Environment, config: Any, name: str) -> None:
     """Raise `UserError` if no policy of these settings can act in `env`, or the pairs of an update
     do not divide into the minibatches."""
-    check_policy(env, config.torso, config.memory, name)
+    check_network(env, config, name)
     columns, shards = 2 * source_group(config).num_pairs, source_group(config).num_shards
     config.passes.check(columns, env.max_steps or 1, shards, PAIR)
 

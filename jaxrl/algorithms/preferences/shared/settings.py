@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from jaxrl.algorithms.preferences.shared.players import played_as
+from jaxrl.algorithms.tokens.shared.models import LanguageModel
 from jaxrl.algorithms.tokens.shared.settings import SMALL, Groups
 from jaxrl.core.hyper import MANY
 from jaxrl.core.types import Environment, Source
@@ -92,6 +93,7 @@ class PairPolicy:
 
     passes: Epochs = Epochs(epochs=1, minibatches=1, chunk_rows=0)
     memory: Memory = Memory(recurrent=64, transformer=2)
+    decoder: LanguageModel = LanguageModel()
     torso: LinearTorso = LinearTorso(hidden=(), activation="tanh")
     optimizer: Optimizer = Optimizer(learning_rate=1e-6, max_grad_norm=1.0)
     """Optimizer settings. (Small networks need larger steps.)"""
@@ -138,6 +140,7 @@ class Game:
 
     passes: Epochs = Epochs(epochs=1, minibatches=1, chunk_rows=0)
     memory: Memory = Memory(recurrent=64, transformer=2)
+    decoder: LanguageModel = LanguageModel()
     torso: LinearTorso = LinearTorso(hidden=(), activation="tanh")
     optimizer: Optimizer = Optimizer(learning_rate=1e-6, max_grad_norm=1.0)
     """Optimizer settings. (Small networks need larger steps.)"""

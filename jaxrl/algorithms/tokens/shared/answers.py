@@ -61,10 +61,9 @@ import jax.numpy as jnp
 from jaxrl import losses as losses_
 from jaxrl.algorithms.policy_gradient.shared.actor_critic import Sample as WindowSample
 from jaxrl.algorithms.policy_gradient.shared.actor_critic import (
-    check_policy,
-    policy_network,
     sample_of,
 )
+from jaxrl.algorithms.tokens.shared.models import check_network, token_network
 from jaxrl.algorithms.tokens.shared.settings import KL_ESTIMATES, Tokens
 from jaxrl.core import memory
 from jaxrl.core.examples import example_timestep
@@ -302,7 +301,7 @@ def on_episodes(
     prepare: adds to each sample what the losses read. needs: as in `Recipe`. learned: as in
     `on_answers`.
     """
-    network = policy_network(env, config.torso, config.memory)
+    network = token_network(env, config)
 
     def step(net, minibatch):  # weights from the minibatch's own lengths
         weight = losses_.token_weights(minibatch.mask, config.average)
@@ -349,6 +348,6 @@ def token_scores(env: Environment) -> Mapping[str, str]:
 def check(env: Environment, config: Any, name: str) -> None:
     """Raise `UserError` if no policy of these settings can act in `env`, or the episodes of an
     update do not divide into the minibatches."""
-    check_policy(env, config.torso, config.memory, name)
+    check_network(env, config, name)
     check_sampling(env.action_space, config, name)
     config.passes.check(source_group(config).num_envs, env.max_steps or 1, unit=SEQUENCE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from jaxrl import losses
+from jaxrl.algorithms.tokens.shared.models import LanguageModel
 from jaxrl.core.hyper import MANY
 from jaxrl.core.types import Environment, Source
 from jaxrl.envs.wrappers import start_key
@@ -35,6 +36,7 @@ class Tokens:
 
     passes: Passes = Passes(epochs=1, minibatches=1, chunk_rows=0)
     memory: Memory = Memory(recurrent=64, transformer=2)
+    decoder: LanguageModel = LanguageModel()
     torso: LinearTorso = LinearTorso(hidden=(), activation="tanh")
     optimizer: Optimizer = Optimizer(learning_rate=1e-6, max_grad_norm=1.0)
     """Optimizer settings. Adam, 1e-6: Ahmadian et al., appendix C, and GPG's runs; the gradient
