@@ -19,13 +19,14 @@ from typing import Any
 import jax.numpy as jnp
 
 from jaxrl import losses
-from jaxrl.algorithms.policy_gradient.shared.actor_critic import policy_network, sample_and_record
+from jaxrl.algorithms.policy_gradient.shared.actor_critic import sample_and_record
 from jaxrl.algorithms.preferences.shared import pairs
 from jaxrl.algorithms.preferences.shared.measures import all_answers, is_small, log_probs
 from jaxrl.algorithms.preferences.shared.pairs import PAIR
 from jaxrl.algorithms.preferences.shared.reward_models import (
     PART,
     RewardModel,
+    network_of,
     reading_of,
     score_answers,
     score_tokens,
@@ -66,7 +67,7 @@ class Config(PairPolicy):
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
-    network = policy_network(env, config.torso, config.memory)
+    network = network_of(env, config)
     inputs = example_timestep(env), network.initial(1)
     dense = config.reward.dense
 

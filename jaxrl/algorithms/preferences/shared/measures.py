@@ -58,10 +58,7 @@ def measure_optimum(env: Environment, config: Any, policy: Policy, key: Key) -> 
     found = measure_return(env, config, policy, key)
     if not found:
         return {}
-    answers, part = all_answers(env), policy.state.parts["actor_critic"]
-    now, reference = (
-        log_probs(env, config, x) for x in (part.params, with_shared(part.target, part.params))
-    )
+    answers, (now, reference) = all_answers(env), _now_and_reference(env, config, policy)
     best = optimal_answers(answers.reward, reference, policy.state.hyper["beta"])
     return {**found, "kl_to_optimum": losses.categorical_kl(now, best).mean()}
 
@@ -75,13 +72,13 @@ def measure_game(env: Environment, config: Any, policy: Policy, key: Key) -> dic
     found = measure_return(env, config, policy, key)
     if not found:
         return {}
-    answers, part = all_answers(env), policy.state.parts["actor_critic"]
+    answers, beta = all_answers(env), policy.state.hyper.get("beta")
     assert answers.preference is not None
-    now, beta = log_probs(env, config, part.params), policy.state.hyper.get("beta")
     if beta is None:
+        now = log_probs(env, config, policy.state.parts["actor_critic"].params)
         won = (answers.preference * jnp.exp(now)[:, None]).sum(-1).max(-1)
         return {**found, "preference_gap": (2 * (won - 0.5)).mean()}
-    reference = log_probs(env, config, with_shared(part.target, part.params))
+    now, reference = _now_and_reference(env, config, policy)
     gap = solvers.preference_gap(answers.preference, now, reference, beta)
     return {**found, "preference_gap": gap.mean()}
 
@@ -110,10 +107,7 @@ def measure_proxy(
     """
     if not is_small(env):
         return {}
-    answers, part = all_answers(env), policy.state.parts["actor_critic"]
-    now, reference = (
-        log_probs(env, config, x) for x in (part.params, with_shared(part.target, part.params))
-    )
+    answers, (now, reference) = all_answers(env), _now_and_reference(env, config, policy)
     point = frontier(now, reference, answers.reward, proxy(answers), answers.preference)
     found = {"exact_return": point.gold, "exact_proxy": point.proxy, "exact_kl": point.kl}
     return found if point.win_rate is None else {**found, "win_rate": point.win_rate}
@@ -133,6 +127,13 @@ def all_answers(env: Environment) -> Answers:
     """Return all answers of an environment, as constants of whatever program asks."""
     with jax.ensure_compile_time_eval():
         return enumerate_answers(env)
+
+
+def _now_and_reference(env: Environment, config: Any, policy: Policy) -> tuple[Array, Array]:
+    """Return the log-probabilities [P, A] of all answers by a policy and by its target network."""
+    part = policy.state.parts["actor_critic"]
+    reference = with_shared(part.target, part.params)
+    return log_probs(env, config, part.params), log_probs(env, config, reference)
 
 
 def log_probs(env: Environment, config: Any, params: Tree) -> Array:

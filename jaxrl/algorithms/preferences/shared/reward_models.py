@@ -33,12 +33,14 @@ from jaxrl import losses
 from jaxrl.algorithms.policy_gradient.shared.actor_critic import policy_network
 from jaxrl.algorithms.preferences.shared.measures import measure_proxy, proxy_scores
 from jaxrl.algorithms.tokens.shared.answers import blank_memory, decisions
+from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.settings import Values
 from jaxrl.core.types import Array, Batch, Environment, Key, Policy, TimeStep, Tree, struct
 from jaxrl.exact.answers import Answers
 from jaxrl.kit import AlgorithmBuilder, Net, Part, Recipe, group, hyper, static
 from jaxrl.kit.state import State, Trained
+from jaxrl.networks.actor_critic import ActorCritic
 
 PART = "reward"
 
@@ -97,6 +99,19 @@ def reading_of(batch: Batch) -> Reading:
     return Reading(jax.tree.map(lambda x: x[:1], t.timestep), t.next_timestep)
 
 
+def network_of(env: Environment, config: Any) -> ActorCritic:
+    """Return the network of a reward model, that of a policy whose value is the score.
+
+    Raises `UserError` for settings that want a language model instead.
+    """
+    if config.decoder.model:
+        raise UserError(
+            f"decoder.model is '{config.decoder.model}', but reward models, and what learns from "
+            "them, have small networks of their own; leave it empty."
+        )
+    return policy_network(env, config.torso, config.memory)
+
+
 def token_scores(value: Array, reading: Reading, mask: Array, dense: bool) -> Array:
     """Return the scores of the tokens of whole episodes, [..., T, B], whose sum is the answer's.
 
@@ -122,7 +137,7 @@ def score_answers(
 
     config: settings with the groups `torso`, `memory` and `reward`. parts: of an agent's state.
     """
-    network, t = policy_network(env, config.torso, config.memory), found.transitions
+    network, t = network_of(env, config), found.transitions
     reading = Reading(jax.tree.map(lambda x: x[:1], t.timestep), t.next_timestep)
     memory = network.initial(t.action.shape[1])
     read: Any = lambda params: network.apply(params, reading.text, memory, method="unroll")[1]
@@ -181,7 +196,7 @@ def judged_by(recipe: Recipe, env: Environment, config: Any) -> Recipe:
     policy that wrote its pairs: policy and reference begin as that one, and a separate critic as
     the first reward model. Logs `disagreement`, the mean deviation between members.
     """
-    network = policy_network(env, config.torso, config.memory)
+    network = network_of(env, config)
     inputs = example_timestep(env), network.initial(1)
     part = Part(network, inputs, members=config.reward.members)
 
