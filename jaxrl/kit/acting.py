@@ -178,7 +178,7 @@ def temper(
     tempered = Categorical(jnp.where(legal, logits, ILLEGAL))
     if top_p is None:
         return tempered
-    kept = losses.nlpo_mask(tempered.logits, top_p)
+    kept = losses.nlpo_mask(jnp.asarray(tempered.logits), top_p)
     return Categorical(jnp.where(kept, tempered.logits, ILLEGAL))
 
 

@@ -25,7 +25,7 @@ from jaxrl.algorithms.preferences.shared.games import (
     regression,
     win_rates,
 )
-from jaxrl.algorithms.preferences.shared.measures import measure_answers
+from jaxrl.algorithms.preferences.shared.measures import measure_game
 from jaxrl.algorithms.preferences.shared.players import played_as
 from jaxrl.algorithms.preferences.shared.settings import SMALL_GAME, RegularizedGame
 from jaxrl.algorithms.tokens.shared.settings import Groups
@@ -119,6 +119,6 @@ def check(env: Environment, config: Any, name: str) -> None:
     games.check(env, config, name)
 
 
-nash_md = AlgorithmBuilder("nash_md", Config, recipe, check=check, measure=measure_answers)
+nash_md = AlgorithmBuilder("nash_md", Config, recipe, check=check, measure=measure_game)
 
 TINY = SMALL_GAME

@@ -58,6 +58,7 @@ def success_of(batch: Batch, size: int) -> Array:
     """Return which answers were right at their end, bool [P, G]."""
     t = batch.transitions
     ended = t.done if batch.mask is None else t.done & batch.mask
+    assert t.next_timestep.metrics is not None
     return (jnp.where(ended, t.next_timestep.metrics["success"], 0).sum(0) > 0).reshape(-1, size)
 
 
@@ -66,6 +67,7 @@ def balance(size: int, most: int, trials: Trials) -> Score:
     the thresholds, and that `threshold`."""
 
     def score(batch: Batch) -> tuple[Array, dict[str, Array]]:
+        assert batch.mask is not None
         returns = jnp.where(batch.mask, batch.transitions.reward, 0).sum(0).reshape(-1, size)
         returns = jnp.where(distinct_of(batch, size), returns, -jnp.inf)
         right = success_of(batch, size)

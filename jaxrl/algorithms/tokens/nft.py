@@ -19,7 +19,7 @@ from jaxrl.algorithms.tokens.shared.answers import (
 )
 from jaxrl.algorithms.tokens.shared.informative import informative_source, wait_for_informative
 from jaxrl.algorithms.tokens.shared.settings import SMALL_GROUPS, Grouped
-from jaxrl.core.types import Environment
+from jaxrl.core.types import Array, Batch, Environment
 from jaxrl.kit import AlgorithmBuilder, LossOutput, Net, Recipe, group, hyper, loss, static
 from jaxrl.kit.groups import Optimizer
 
@@ -58,7 +58,7 @@ def judge_right_and_wrong(answers: int, weight: str) -> Judge:
     right answers to its prompt, and `advantage` the weight of its prompt.
     """
 
-    def judge(net, batch):
+    def judge(net: Net, batch: Batch) -> dict[str, Array]:
         reward = batch.transitions.reward
         right = (reward.sum(0).reshape(-1, answers) > 0).astype(reward.dtype)
         rate = right.mean(-1, keepdims=True)

@@ -288,11 +288,16 @@ class Prepare(Protocol):
         ...
 
 
+def unprepared(net: Net, batch: Batch, x: Sample) -> Sample:
+    """Return a sample as it is."""
+    return x
+
+
 def on_episodes(
     env: Environment,
     config: Tokens,
     losses: Sequence[Loss],
-    prepare: Prepare = lambda net, batch, x: x,
+    prepare: Prepare = unprepared,
     needs: tuple[str, ...] = ("mask",),
     learned: Callable[[Sample], Array] | None = None,
 ) -> Recipe:
