@@ -175,11 +175,10 @@ def temper(
     best = jax.lax.stop_gradient(logits.max(-1, keepdims=True))
     # Not below ILLEGAL: -inf would make an entropy NaN.
     logits = jnp.maximum((logits - best) / temperature, ILLEGAL)
-    tempered = Categorical(jnp.where(legal, logits, ILLEGAL))
-    if top_p is None:
-        return tempered
-    kept = losses.nlpo_mask(jnp.asarray(tempered.logits), top_p)
-    return Categorical(jnp.where(kept, tempered.logits, ILLEGAL))
+    logits = jnp.where(legal, logits, ILLEGAL)
+    if top_p is not None:
+        logits = jnp.where(losses.nlpo_mask(logits, top_p), logits, ILLEGAL)
+    return Categorical(logits)
 
 
 class Restricted(Protocol):

@@ -50,7 +50,7 @@ def subtract_greedy(batch: Batch, answers: int) -> Batch:
     """Return the sampled answers of a batch [T, P * (G + 1)], with the greedy answer's return in
     `extras["baseline"]`, [T, P * G]."""
     t = batch.transitions
-    assert batch.mask is not None
+    assert batch.mask is not None  # `Recipe.needs`
     greedy = jnp.where(batch.mask, t.reward, 0).sum(0).reshape(-1, answers + 1)[:, -1]
 
     def take_sampled(x: Array) -> Array:

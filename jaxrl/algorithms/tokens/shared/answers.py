@@ -27,7 +27,7 @@ masked out. Each algorithm's file states how answers are judged and the loss of 
 | reinforce_plus_plus_baseline | less the group's mean, in the batch | and the divergence | token |
 | spo_chain | of each segment, by branches from its ends | the same, of unlikely tokens | token |
 | mt_grpo | of each turn: its own and the outcome's, standardized | clipped surrogate | token |
-| score | of each attempt, less the group's others | and the divergence | constant |
+| score | of each attempt, less the group's others | as gpg | constant |
 | pass_at_k | for pass@k | the same | token |
 | token_ppo | of each token, by a critic, less the divergence | clipped surrogate | token |
 | nlpo | the same, of tokens in the nucleus of a masking policy | the same | token |
