@@ -107,8 +107,11 @@ def on_texts(env: Environment, config: Any, loss: Loss, prepare: Prepare | None 
     prepare: as in `on_episodes`. The policy is judged by its own answers: where only a dataset is
     drawn from, it has none in training.
     """
-    more = {} if prepare is None else {"prepare": prepare}
-    recipe = on_episodes(env, config, (loss,), **more)
+    losses = (loss,)
+    if prepare is None:
+        recipe = on_episodes(env, config, losses)
+    else:
+        recipe = on_episodes(env, config, losses, prepare)
     offline = config.texts.count or config.texts.file
     return dataclasses.replace(recipe, scores={}) if offline else recipe
 
