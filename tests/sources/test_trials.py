@@ -61,7 +61,6 @@ def test_the_best_of_the_trials_plays(letter, best):
 
 
 def test_what_cannot_be_is_refused():
+    source, options = episodes(ENV, 2), {"values": (), "score": share_of(0)}
     with pytest.raises(UserError, match="must be a value of temperature"):
-        best_of_trials(
-            episodes(ENV, 2), episodes(ENV, 2), "temperature", values=(), score=share_of(0)
-        )
+        best_of_trials(source, source, "temperature", **options)
