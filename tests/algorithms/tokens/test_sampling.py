@@ -31,7 +31,7 @@ SAMPLING = {"sampling.temperature": TEMPERATURE, "sampling.top_p": TOP_P, "nucle
 
 
 @functools.cache
-def begun(builder=grpo, **changes):
+def begin(builder=grpo, **changes):
     """An algorithm and its state, whose policy is far from uniform."""
     algorithm = builder(
         ENV, SMALL | SAMPLING | {n.replace("__", "."): x for n, x in changes.items()}
@@ -68,7 +68,7 @@ def sampled_from(logits, temperature, top_p):
 @functools.cache
 def exact():
     """All answers, their probabilities [P, A] and the nucleus [T, P * A, V]."""
-    algorithm, run = begun()
+    algorithm, run = begin()
     found = enumerate_answers(ENV)
     t = found.transitions
     logits = logits_of(algorithm, run.state.agent.parts["actor_critic"].params, t.timestep)
@@ -79,9 +79,10 @@ def exact():
 
 
 @functools.cache
-def played():
-    algorithm, run = begun()
+def sample():
+    algorithm, run = begin()
     policy = algorithm.policy(run.state)
+    assert algorithm.source is not None
     return algorithm.source.collect(run.state.source, policy, random.key(5))[1]
 
 
@@ -103,7 +104,7 @@ def test_answers_have_the_exact_probability_that_is_recorded_of_them():
         for i in range(len(prompts))
         for j in range(size)
     }
-    batch = played()
+    batch = sample()
     t, mask = batch.transitions, answers.decisions(batch.transitions.timestep, batch.mask)
     recorded = np.asarray(t.extras["log_prob"])
     begins, words = np.asarray(t.timestep.observation)[0], texts(t, mask)
@@ -132,12 +133,12 @@ def net_of(algorithm, run):
 
 def test_before_a_gradient_step_the_policy_that_learns_is_the_one_that_sampled():
     """The probability ratio is 1, and the entropy that of the nucleus."""
-    algorithm, run = begun()
+    algorithm, run = begin()
     build, params = net_of(algorithm, run)
-    t = played().transitions
+    t = sample().transitions
     x = answers.Sample(t.timestep, t.action, allowed=t.extras["allowed"])
     now = answers.evaluate(build(params), x)
-    mask = np.asarray(played().mask)
+    mask = np.asarray(sample().mask)
     np.testing.assert_allclose(
         np.asarray(now.log_prob)[mask], np.asarray(t.extras["log_prob"])[mask], atol=1e-5
     )
@@ -152,8 +153,8 @@ def test_before_a_gradient_step_the_policy_that_learns_is_the_one_that_sampled()
 
 @pytest.mark.parametrize("aware", [True, False])
 def test_the_policy_gradient_is_that_of_the_return_of_what_is_sampled(aware):
-    """In expectation over all answers; a loss that ignores the nucleus has another gradient."""
-    algorithm, run = begun(token_reinforce)
+    """The expectation over all answers is exact; a loss that ignores the nucleus has another."""
+    algorithm, run = begin(token_reinforce)
     build, params = net_of(algorithm, run)
     found, probability, kept = exact()
     t, reward = found.transitions, found.reward.reshape(-1)
@@ -166,7 +167,7 @@ def test_the_policy_gradient_is_that_of_the_return_of_what_is_sampled(aware):
         value = loss(build(params), x).value
         return (jnp.where(found.mask, value, 0).sum(0) * probability.reshape(-1)).sum()
 
-    def expected(params):
+    def objective(params):
         logits = logits_of(algorithm, params, t.timestep) / TEMPERATURE
         log_p = jax.nn.log_softmax(jnp.where(kept, logits, -1e9))
         each = jnp.take_along_axis(log_p, t.action[..., None], -1)[..., 0]
@@ -174,7 +175,7 @@ def test_the_policy_gradient_is_that_of_the_return_of_what_is_sampled(aware):
         return -(jnp.exp(total) * reward).sum()
 
     ravel = lambda tree: np.concatenate([np.ravel(x) for x in jax.tree.leaves(tree)])
-    got, want = (ravel(jax.jit(jax.grad(f))(params)) for f in (estimate, expected))
+    got, want = (ravel(jax.jit(jax.grad(f))(params)) for f in (estimate, objective))
     if aware:
         np.testing.assert_allclose(got, want, atol=2e-5 * np.abs(want).max())
     else:
@@ -184,7 +185,7 @@ def test_the_policy_gradient_is_that_of_the_return_of_what_is_sampled(aware):
 @pytest.mark.slow
 def test_evaluations_have_a_temperature_of_their_own():
     """Near 0 samples are greedy; training goes on at its own."""
-    algorithm, run = begun(evaluation__temperature=1e-4, evaluation__top_p=1.0)
+    algorithm, run = begin(evaluation__temperature=1e-4, evaluation__top_p=1.0)
     greedy, sampled = (
         evaluate(ENV, evaluation_policy(algorithm, run.state), random.key(1), 64, greedy)
         for greedy in (True, False)
