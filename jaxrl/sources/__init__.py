@@ -14,10 +14,11 @@ from jaxrl.sources.replay import replay
 from jaxrl.sources.rollouts import rollouts
 from jaxrl.sources.samplers import proportional
 from jaxrl.sources.texts import given_texts, text_dataset
-from jaxrl.sources.tuned import tuned
+from jaxrl.sources.trials import best_of_trials
 
 __all__ = [
     "Player",
+    "best_of_trials",
     "cast",
     "dataset",
     "episodes",
@@ -35,6 +36,5 @@ __all__ = [
     "replay",
     "rollouts",
     "text_dataset",
-    "tuned",
     "with_branches",
 ]

@@ -25,8 +25,8 @@ from jaxrl.core.errors import UserError
 from jaxrl.core.hyper import MANY
 from jaxrl.core.types import Array, Batch, Environment, Source
 from jaxrl.kit import AlgorithmBuilder, Recipe, group, static
-from jaxrl.sources import tuned
-from jaxrl.sources.tuned import Score
+from jaxrl.sources import best_of_trials
+from jaxrl.sources.trials import Score
 
 
 @group
@@ -58,8 +58,8 @@ def success_of(batch: Batch, size: int) -> Array:
     """Return which answers were right at their end, bool [P, G]."""
     t = batch.transitions
     ended = t.done if batch.mask is None else t.done & batch.mask
-    assert t.next_timestep.metrics is not None
-    return (jnp.where(ended, t.next_timestep.metrics["success"], 0).sum(0) > 0).reshape(-1, size)
+    success = (t.next_timestep.metrics or {})["success"]
+    return (jnp.where(ended, success, 0).sum(0) > 0).reshape(-1, size)
 
 
 def balance(size: int, most: int, trials: Trials) -> Score:
@@ -67,7 +67,7 @@ def balance(size: int, most: int, trials: Trials) -> Score:
     the thresholds, and that `threshold`."""
 
     def score(batch: Batch) -> tuple[Array, dict[str, Array]]:
-        assert batch.mask is not None
+        assert batch.mask is not None  # of whole episodes
         returns = jnp.where(batch.mask, batch.transitions.reward, 0).sum(0).reshape(-1, size)
         returns = jnp.where(distinct_of(batch, size), returns, -jnp.inf)
         right = success_of(batch, size)
@@ -100,7 +100,7 @@ def source(env: Environment, config: Config) -> Source:
     trial = dataclasses.replace(groups, prompts=trials.count).source(env)
     score = balance(groups.answers, config.most, trials)
     name, values = "sampling.temperature", trials.temperatures
-    return tuned(groups.source(env), trial, name, values=values, score=score)
+    return best_of_trials(groups.source(env), trial, name, values=values, score=score)
 
 
 def check(env: Environment, config: Config, name: str) -> None:

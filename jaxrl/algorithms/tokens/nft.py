@@ -64,11 +64,12 @@ def judge_right_and_wrong(answers: int, weight: str) -> Judge:
         rate = right.mean(-1, keepdims=True)
         mixed = (rate > 0) & (rate < 1)
         of_prompt = jnp.where(mixed, PROMPT_WEIGHTS[weight](jnp.where(mixed, rate, 0.5)), 0)
-        of_answers = (
-            jnp.broadcast_to(x, right.shape).reshape(-1) for x in (of_prompt, rate, right)
-        )
-        of_tokens = (jnp.broadcast_to(x, reward.shape) for x in of_answers)
-        return dict(zip(("advantage", "value", "target"), of_tokens, strict=True))
+
+        def spread(x: Array) -> Array:
+            of_answers = jnp.broadcast_to(x, right.shape).reshape(-1)
+            return jnp.broadcast_to(of_answers, reward.shape)
+
+        return {"advantage": spread(of_prompt), "value": spread(rate), "target": spread(right)}
 
     return judge
 

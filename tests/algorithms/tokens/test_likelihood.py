@@ -61,7 +61,7 @@ def probabilities(network, params):
 
 
 def test_on_filtered_answers_iw_sft_is_the_policy_gradient():
-    """Over the reference's answers, weighted by their return, and without a clip."""
+    """The mean is over the reference's answers, weighted by their return; there is no clip."""
     network, params, reference, values = case(iw_sft, per_token=False)
     data = jax.lax.stop_gradient(probabilities(network, reference)) * REWARD
 
@@ -89,19 +89,19 @@ def test_the_weighted_bound_is_tighter():
 
 
 def test_dft_is_the_on_policy_gradient_of_repeating_the_text():
-    """For each token of each text: all tokens that the policy may write, paid if they are its."""
+    """All tokens that the policy may write in each place are paid 1 if they are the text's."""
     network, params, _, values = case(dft)
     t, mask = FOUND.transitions, FOUND.mask
     legal = jax.nn.one_hot(t.action, 3)  # the reward
 
-    def enumerated(params):
+    def on_policy(params):
         memory = network.initial(t.action.shape[1])
         logits = network.apply(params, t.timestep, memory, method="unroll")[0].logits
         score = jax.lax.stop_gradient(jnp.exp(logits)) * logits
         return -jnp.where(mask, (score * legal).sum(-1), 0).sum()
 
     ours = lambda params: jnp.where(mask, values(params, params), 0).sum()
-    gradients = [flat(jax.jit(jax.grad(f))(params)) for f in (ours, enumerated)]
+    gradients = [flat(jax.jit(jax.grad(f))(params)) for f in (ours, on_policy)]
     assert np.abs(gradients[1]).max() > 0.1
     np.testing.assert_allclose(*gradients, rtol=1e-4, atol=1e-5)
     plain = lambda params: jnp.where(mask, case(token_supervised)[3](params, params), 0).sum()

@@ -25,14 +25,14 @@ G = 4
 Q = RETURNS.reshape(3, G).mean(1)  # 1/2, 0, 1/4
 
 
-def judged(weight):
+def sample_of(weight):
     return record_update(nft, prompt_weight=weight).data.x
 
 
 @pytest.mark.parametrize("weight", PROMPT_WEIGHTS)
 def test_what_is_known_of_an_answer(weight):
     """Prompts without a right answer teach nothing."""
-    x = judged(weight)
+    x = sample_of(weight)
     expected = {"dr_grpo": [0.5, 0, 0.75], "grpo": [1, 0, np.sqrt(3)], "equal": [1, 0, 1]}[weight]
     of_tokens = lambda of_prompts: np.broadcast_to(np.repeat(of_prompts, G), (T, B))
     np.testing.assert_allclose(x.advantage, of_tokens(expected), rtol=1e-6)
@@ -50,7 +50,7 @@ def test_the_loss_of_a_token():
 
 
 def test_the_first_gradient_is_that_of_grpo():
-    """At the policy that wrote, with the population's deviation and no epsilon: to 1e-12."""
+    """The policy is the one that wrote; deviations are the population's, without epsilon."""
     with jax.enable_x64(True):
         found = record_update(nft, prompt_weight="grpo")
         loss = losses_of(found.recipe)["loss"]

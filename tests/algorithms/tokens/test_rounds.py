@@ -75,7 +75,7 @@ def test_rounds_of_raft_are_best_of_n():
 
 @pytest.mark.slow
 def test_a_round_of_rest_em_conditions_on_right_answers():
-    """And the next round, from the reference again, ends at the same policy."""
+    """The next round, from the reference again, ends at the same policy."""
     right = REWARD > 0
     (first, second, third), row = play(rest_em, 2, answers=4, prompts=4096)
     exact = first * right
@@ -88,7 +88,7 @@ def test_a_round_of_rest_em_conditions_on_right_answers():
 
 @pytest.mark.parametrize("builder", [raft, rest_em], ids=lambda b: b.name)
 def test_where_a_round_begins(builder):
-    """With steps of 0: at the reference with a new optimizer, or where the last round ended."""
+    """Steps are 0: at the reference with a new optimizer, or where the last round ended."""
     sizes = {"prompts": 4, "answers": 2, "epochs": 2, "minibatches": 2, "recurrent": 0}
     algorithm = builder(ENV, SIZES | sizes | {"optimizer.learning_rate": 0.0})
     run = start(algorithm, random.key(0))

@@ -7,7 +7,13 @@ masked out. Each algorithm's file states how answers are judged and the loss of 
 
 | file | advantage of an answer | loss of a token | average |
 |---|---|---|---|
-| token_supervised | - | cross-entropy with the expert's token | token |
+| token_supervised | - | cross-entropy with a text's token | token |
+| dft | - | the same, times the token's probability | token |
+| iw_sft | - | the same, times the clipped ratio to the reference, one for a text | - |
+| raft | - | as token_supervised, of the best answer of a group | token |
+| rest_em | - | the same, of right answers | token |
+| b_star | - | the same, of distinct answers above a chosen return | token |
+| nft | its prompt's weight | likelihood ratio of right or of wrong answers | token |
 | token_reinforce | its return, less the divergence | policy gradient | constant |
 | remax | rewards to come, less the divergence and the greedy return | policy gradient | constant |
 | rloo | the same, less the mean of the group's others | policy gradient | constant |

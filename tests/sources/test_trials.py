@@ -10,7 +10,7 @@ from jaxrl.core import metrics, random
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Policy
 from jaxrl.kit.state import State
-from jaxrl.sources import episodes, tuned
+from jaxrl.sources import best_of_trials, episodes
 
 ENV = envs.make("judged_words", letters=2, length=2)
 LOGITS = jnp.array([0.0, 3.0, -1.0])
@@ -41,7 +41,7 @@ def share_of(letter):
 def test_the_best_of_the_trials_plays(letter, best):
     """The likeliest letter is written most at a low temperature, another one at a high one."""
     source = episodes(ENV, 512)
-    choose = tuned(
+    choose = best_of_trials(
         source,
         episodes(ENV, 64),
         "temperature",
@@ -61,5 +61,6 @@ def test_the_best_of_the_trials_plays(letter, best):
 
 
 def test_what_cannot_be_is_refused():
+    source, options = episodes(ENV, 2), {"values": (), "score": share_of(0)}
     with pytest.raises(UserError, match="must be a value of temperature"):
-        tuned(episodes(ENV, 2), episodes(ENV, 2), "temperature", values=(), score=share_of(0))
+        best_of_trials(source, source, "temperature", **options)

@@ -26,14 +26,14 @@ class Score(Protocol):
 
 
 @struct
-class Tuned:
+class TrialState:
     """State of both sources."""
 
     source: Tree
     trial: Tree
 
 
-def tuned(
+def best_of_trials(
     source: Source, trial: Source, name: str, values: Sequence[float], score: Score
 ) -> Source:
     """Play each batch of `source` with the one of `values` of a hyperparameter whose trial scores
@@ -59,7 +59,7 @@ def tuned(
 
     def init(key, hyper, policy):
         keys = jax.random.split(key)
-        return Tuned(source.init(keys[0], hyper, policy), trial.init(keys[1], hyper, policy))
+        return TrialState(source.init(keys[0], hyper, policy), trial.init(keys[1], hyper, policy))
 
     def collect(state, policy, key):
         key, trial_key = jax.random.split(key)
@@ -81,11 +81,11 @@ def tuned(
         chosen = {"score": scores[best], f"chosen_{name.split('.')[-1]}": candidates[best]}
         chosen |= {f"chosen_{n}": x[best] for n, x in choices.items()}
         metrics = {**metrics, **{n: m.mean(x) for n, x in chosen.items()}}
-        return Tuned(outer, inner), batch, metrics
+        return TrialState(outer, inner), batch, metrics
 
     return dataclasses.replace(
         source,
-        name=f"tuned({source.name})",
+        name=f"best_of_trials({source.name})",
         init=init,
         collect=collect,
         sample=lambda state, fresh, key: fresh,
@@ -93,5 +93,5 @@ def tuned(
             state, source=source.feedback(state.source, batch, feedback)
         ),
         env_steps=env_steps,
-        partition=Tuned(source.partition, trial.partition),
+        partition=TrialState(source.partition, trial.partition),
     )
