@@ -147,7 +147,7 @@ def best_of_n(log_prob: Array, score: Array, n: int) -> Array:
 
 @struct
 class Frontier:
-    """What a policy gains by a proxy of the reward, means over prompts, [...].
+    """Gold beside proxy: the gains of a policy by a proxy of the reward, means over prompts, [...].
 
     kl: KL(policy || reference). Figures of over-optimization have its square root on the x axis.
     gold: expected reward. proxy: expected score by the proxy, what the policy learns from.

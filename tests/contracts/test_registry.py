@@ -204,6 +204,7 @@ GATHERED = {
             *("dft", "iw_sft", "nft", "raft", "rest_em", "b_star"),
             *("dpo", "online_dpo", "orpo", "simpo", "cpo", "kto"),
             *("nash_mirror_prox", "egpo", "nash_md", "inpo", "sppo", "rebel"),
+            *("spo", "copg", "reward_model", "reward_ensembles", "reward_robust_rlhf", "pf_ppo"),
         ],
         "the transformer's caches, or what its positions are learned from",
     ),

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 
 from jaxrl import losses
 from jaxrl.algorithms.preferences.shared.games import returns
-from jaxrl.algorithms.preferences.shared.reward_models import Judges, judged
+from jaxrl.algorithms.preferences.shared.reward_models import Judges, on_scores
 from jaxrl.algorithms.preferences.shared.settings import SMALL_JUDGED
 from jaxrl.algorithms.tokens import token_ppo as of_ppo
 from jaxrl.algorithms.tokens.shared import answers
@@ -98,6 +98,6 @@ def check(env: Environment, config: Any, name: str) -> None:
     config.passes.check(groups.prompts * kept, env.max_steps or 1, shards, unit=SEQUENCE)
 
 
-pf_ppo = judged("pf_ppo", token_ppo, Config, recipe=recipe, check=check)
+pf_ppo = on_scores("pf_ppo", token_ppo, Config, recipe=recipe, check=check)
 
 TINY = SMALL_JUDGED | {"answers": 3, "members": 1}

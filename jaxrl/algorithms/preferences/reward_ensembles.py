@@ -11,7 +11,7 @@ the paper's have an order of their own too. The paper's other optimizer is
 
 from __future__ import annotations
 
-from jaxrl.algorithms.preferences.shared.reward_models import Judges, judged
+from jaxrl.algorithms.preferences.shared.reward_models import Judges, on_scores
 from jaxrl.algorithms.preferences.shared.settings import SMALL_JUDGED
 from jaxrl.algorithms.tokens.shared.settings import Divergence
 from jaxrl.algorithms.tokens.token_ppo import Config as PPOConfig
@@ -38,6 +38,6 @@ class Config(PPOConfig):
     reward: Judges = Judges(members=5, combine="worst")
 
 
-reward_ensembles = judged("reward_ensembles", token_ppo, Config)
+reward_ensembles = on_scores("reward_ensembles", token_ppo, Config)
 
 TINY = SMALL_JUDGED | {"combine": "uncertainty"}

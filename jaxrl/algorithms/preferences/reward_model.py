@@ -3,6 +3,9 @@ feedback", arXiv:2203.02155 (equation 1): a network learns to score answers from
 judge preferred one, by the Bradley-Terry loss. The policy that training begins with writes the
 pairs and stays as it is.
 
+With several `members` it is the ensemble of Coste et al., 2024 (arXiv:2310.02743), whose members
+differ by their first weights.
+
 Pairs do not say by how much all answers to a prompt are worth more, so squared sums of a pair's
 scores are added to the loss, which keeps scores around 0 and those of several members comparable
 (Eisenstein et al., 2023, "Helping or herding?", arXiv:2312.09244, as in TRL). There are only two

@@ -9,7 +9,7 @@ score is their mean. The paper's are heads of one network that predict a mean an
 
 from __future__ import annotations
 
-from jaxrl.algorithms.preferences.shared.reward_models import Judges, judged
+from jaxrl.algorithms.preferences.shared.reward_models import Judges, on_scores
 from jaxrl.algorithms.preferences.shared.settings import SMALL_JUDGED
 from jaxrl.algorithms.tokens.token_ppo import Config as PPOConfig
 from jaxrl.algorithms.tokens.token_ppo import token_ppo
@@ -24,6 +24,6 @@ class Config(PPOConfig):
     reward: Judges = Judges(members=5, combine="robust")
 
 
-reward_robust_rlhf = judged("reward_robust_rlhf", token_ppo, Config)
+reward_robust_rlhf = on_scores("reward_robust_rlhf", token_ppo, Config)
 
 TINY = SMALL_JUDGED

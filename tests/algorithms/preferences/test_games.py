@@ -16,11 +16,14 @@ from jaxrl.algorithms.preferences.nash_md import nash_md, play_mixture, step_siz
 from jaxrl.algorithms.preferences.nash_mirror_prox import nash_mirror_prox
 from jaxrl.algorithms.preferences.rebel import rebel
 from jaxrl.algorithms.preferences.shared.games import Group, regression, win_rates
+from jaxrl.algorithms.preferences.spo import spo
 from jaxrl.algorithms.preferences.sppo import group_loss as sppo_loss
 from jaxrl.algorithms.preferences.sppo import sppo
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
+from jaxrl.core.settings import Static
 from jaxrl.core.train import advance, start, train
+from jaxrl.core.types import Policy
 from jaxrl.exact.answers import (
     answer_log_probs,
     enumerate_answers,
@@ -193,6 +196,24 @@ def test_nash_md_reaches_the_equilibrium_as_its_steps_decrease(constant):
         now = solvers.nash_md(found.preference, now, reference, size, BETA)
     gap = np.asarray(solvers.preference_gap(found.preference, now, reference, BETA)).max()
     assert (gap > 1e-3) if constant else (gap < 2e-4), gap
+
+
+@pytest.mark.parametrize("builder", [nash_mirror_prox, spo], ids=lambda b: b.name)
+def test_games_are_measured_by_their_gap(builder):
+    """With a penalty it is the gap of the regularized game, without one of the plain game."""
+    config = builder.complete_config({n: x for n, x in SMALL.items() if n != "steps"})
+    agent = builder.agent(ENV, config)
+    state = agent.init(random.key(0), agent.hyper)
+    policy = Policy(agent.act, agent.memory, state)
+    measured = builder.measure(ENV, Static(config), policy, random.key(0))
+    assert set(measured) == set(agent.scores) == {"exact_return", "preference_gap"}
+    found, network = enumerate_answers(ENV), policy_network(ENV, config.torso, config.memory)
+    now = answer_log_probs(network, state.parts["actor_critic"].params, found)
+    rates = np.einsum("pij,pj->pi", found.preference, np.exp(now))
+    expected = 2 * (rates.max(-1) - 0.5)
+    if builder is nash_mirror_prox:  # the reference is the policy
+        expected = np.asarray(solvers.preference_gap(found.preference, now, now, config.beta))
+    np.testing.assert_allclose(measured["preference_gap"], expected.mean(), rtol=1e-4)
 
 
 def test_steps_beyond_the_reference_are_refused():

@@ -12,14 +12,18 @@ from jaxrl import envs, losses
 from jaxrl.algorithms.policy_gradient.shared.actor_critic import policy_network
 from jaxrl.algorithms.preferences.copg import copg
 from jaxrl.algorithms.preferences.pf_ppo import choose_answers, pf_ppo, r_squared
+from jaxrl.algorithms.preferences.reward_ensembles import reward_ensembles
 from jaxrl.algorithms.preferences.reward_model import recipe as model_recipe
 from jaxrl.algorithms.preferences.reward_model import reward_model
+from jaxrl.algorithms.preferences.reward_robust_rlhf import reward_robust_rlhf
+from jaxrl.algorithms.preferences.shared.measures import all_answers
+from jaxrl.algorithms.preferences.shared.measures import log_probs as network_log_probs
 from jaxrl.algorithms.preferences.shared.pairs import loss_of_pairs, on_pairs
 from jaxrl.algorithms.preferences.shared.reward_models import (
     COMBINATIONS,
     Judges,
     Reading,
-    judged,
+    on_scores,
     score_answers,
     token_scores,
     with_reward,
@@ -32,7 +36,7 @@ from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.settings import Static, Values
 from jaxrl.core.train import start, train
-from jaxrl.core.types import Batch, TimeStep, Transition
+from jaxrl.core.types import Batch, Policy, TimeStep, Transition
 from jaxrl.exact.answers import answer_log_probs, enumerate_answers, optimal_answers
 from jaxrl.kit import Minibatch, Recipe, group
 from jaxrl.kit.stages import stages
@@ -50,7 +54,7 @@ class OnScores(of_rloo.Config):
     reward: Judges = Judges(members=2)
 
 
-rloo = judged("rloo_on_scores", of_rloo.rloo, OnScores)
+rloo = on_scores("rloo_on_scores", of_rloo.rloo, OnScores)
 
 
 @group
@@ -60,7 +64,7 @@ class PPOMaxOnScores(of_ppo_max.Config):
     reward: Judges = Judges(members=2)
 
 
-ppo_max = judged("ppo_max_on_scores", of_ppo_max.ppo_max, PPOMaxOnScores)
+ppo_max = on_scores("ppo_max_on_scores", of_ppo_max.ppo_max, PPOMaxOnScores)
 
 # ------------------------------------------------------------------------------------- scores
 
@@ -212,6 +216,44 @@ def test_a_reward_of_spo_is_the_share_of_the_others_that_an_answer_beats(monkeyp
     assert (np.asarray(seen[0])[~ended] == 0).all()
 
 
+# ------------------------------------------------------------------- scores as algorithms use them
+
+
+@pytest.mark.parametrize(
+    ("builder", "changes", "combine"),
+    [
+        (reward_ensembles, {}, lambda s: s.min(0)),
+        (reward_ensembles, {"combine": "mean"}, lambda s: s.mean(0)),
+        (
+            reward_ensembles,
+            {"combine": "uncertainty", "variance_weight": 0.7},
+            lambda s: s.mean(0) - 0.7 * s.var(0),
+        ),
+        (
+            reward_robust_rlhf,
+            {"nominal_weight": 0.3},
+            lambda s: 0.3 * s.mean(0) + 0.7 * s.min(0),
+        ),
+    ],
+)
+def test_what_is_paid_is_the_combination_of_the_paper(builder, changes, combine):
+    """The expected score of all answers, by the builder's measure."""
+    sizes = {"recurrent": 8, "transformer": 0, "prompts": 4, "answers": 2, "members": 3}
+    config = builder.complete_config(sizes | changes)
+    agent = builder.agent(ENV, config)
+    state = agent.init(random.key(0), agent.hyper)
+    found = builder.measure(
+        ENV, Static(config), Policy(agent.act, agent.memory, state), random.key(0)
+    )
+    answers = all_answers(ENV)
+    scores = np.asarray(score_answers(ENV, config, state.parts, answers))
+    assert scores.shape == (3, *answers.reward.shape) and scores.std(0).min() > 0
+    share = np.exp(network_log_probs(ENV, config, state.parts["actor_critic"].params))
+    expected = (share * combine(scores)).sum(-1).mean()
+    np.testing.assert_allclose(found["exact_proxy"], expected, rtol=1e-4)
+    np.testing.assert_allclose(found["exact_kl"], 0, atol=1e-5)
+
+
 # -------------------------------------------------------------------------------- warm starts
 
 
@@ -283,13 +325,13 @@ def test_a_reward_model_of_many_labels_is_the_reward_up_to_a_constant(changes):
     after = measure(run.state, random.key(0))
     assert before["reward_error"] > 0.5 and before["exact_accuracy"] < 0.6
     assert after["reward_error"] < 0.08, after
-    # Of two answers of the policy some are the same, so that 1 is out of reach.
+    # Two answers of the policy may be the same, so that 1 is out of reach.
     assert after["exact_accuracy"] > 0.8, after
 
 
 @pytest.mark.slow
 def test_a_policy_of_scores_ends_at_their_optimum_and_the_model_stays():
-    """That is not the optimum of the reward, since the model has seen few labels."""
+    """The optimum of the reward is elsewhere, since the model has seen few labels."""
     model = reward_model(ENV, LEARNED | {"count": 48, "batch_size": 16, "members": 2})
     config = {"prompts": 32, "answers": 8, "kl.weight": BETA, "combine": "worst"}
     config |= {"learning_rate_steps": 300 * 256 * 2.0}

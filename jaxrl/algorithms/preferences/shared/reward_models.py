@@ -9,7 +9,7 @@ of token policies, in which the reward model is frozen:
     class Config(grpo.Config):
         reward: Judges = Judges(members=4, combine="worst")
 
-    builder = judged("grpo_on_scores", grpo.grpo, Config)
+    builder = on_scores("grpo_on_scores", grpo.grpo, Config)
     both = stages(reward_model(env, first), steps, builder(env, second))
 
 | file | learner | score of an answer |
@@ -68,8 +68,8 @@ class Judges(RewardModel):
     """Reward models whose combined scores are a policy's reward."""
 
     combine: str = static("mean", choices=COMBINATIONS)
-    """Score of an answer: mean, worst (the smallest of the members), uncertainty (the mean less the
-    variance) or robust (a share of the mean and the rest of the worst)."""
+    """Score of an answer by those of the members: mean, worst (the smallest), uncertainty (mean
+    less variance) or robust (a share of the mean, the rest of the worst)."""
     variance_weight: float = hyper(0.1, low=0)
     """Weight of the variance between members, for uncertainty."""
     nominal_weight: float = hyper(0.5, low=0, high=1)
@@ -146,7 +146,7 @@ def score_answers(
     return scores.sum(1).reshape(-1, *found.reward.shape)
 
 
-def combined(config: Any, hyper: Any, scores: Array) -> Array:
+def combine_scores(config: Any, hyper: Any, scores: Array) -> Array:
     """Return the combined scores [...] of those of all members [M, ...].
 
     config: settings with a group `reward`, `Judges`. hyper: hyperparameters of the agent.
@@ -204,7 +204,7 @@ def judged_by(recipe: Recipe, env: Environment, config: Any) -> Recipe:
         assert batch.mask is not None
         scores = score_tokens(net, reading_of(batch), batch.mask, config.reward.dense)
         disagreement = scores.sum(1).std(0).mean()
-        return combined(config, net.hyper, scores), {"disagreement": disagreement}
+        return combine_scores(config, net.hyper, scores), {"disagreement": disagreement}
 
     def adopt(state: State, other: Tree) -> Tree:
         if not isinstance(other, State) or PART not in other.parts:
@@ -235,12 +235,14 @@ def measure_judged(env: Environment, config: Any, policy: Policy, key: Key) -> d
 
     def proxy(found: Answers) -> Array:
         scores = score_answers(env, config, policy.state.parts, found)
-        return combined(config, Values(policy.state.hyper), scores)
+        return combine_scores(config, Values(policy.state.hyper), scores)
 
     return measure_proxy(env, config, policy, proxy)
 
 
-def judged(name: str, builder: AlgorithmBuilder, Config: type, **changes: Any) -> AlgorithmBuilder:
+def on_scores(
+    name: str, builder: AlgorithmBuilder, Config: type, **changes: Any
+) -> AlgorithmBuilder:
     """Return the builder `name`: `builder`, which learns from a reward model's scores.
 
     builder: of token policies that learn from their own answers, such as `grpo`.
