@@ -19,7 +19,7 @@ from tests.kit.stub import stub
 
 
 def test_an_answer_is_judged_by_its_return_and_its_length():
-    """By hand: of each group, less its mean."""
+    """Both count less the mean of the group."""
     x = batch()
     reward = jnp.where(MASK, x.transitions.reward, 0)
     after = dataclasses.replace(x.transitions.next_timestep, reward=reward)
