@@ -153,7 +153,7 @@ def test_in_self_play_the_anchor_is_the_last_iterations_policy_and_writes(builde
 
 @pytest.mark.parametrize("builder", [nash_mirror_prox, spo], ids=lambda b: b.name)
 def test_games_are_measured_by_their_gap(builder):
-    """With a penalty it is the gap of the regularized game, without one of the plain game."""
+    """The gap is that of the regularized game if there is a penalty, else of the plain game."""
     config = builder.complete_config({n: x for n, x in SMALL.items() if n != "steps"})
     agent = builder.agent(ENV, config)
     state = agent.init(random.key(0), agent.hyper)
