@@ -200,7 +200,7 @@ def test_nash_md_reaches_the_equilibrium_as_its_steps_decrease(constant):
 
 @pytest.mark.parametrize("builder", [nash_mirror_prox, spo], ids=lambda b: b.name)
 def test_games_are_measured_by_their_gap(builder):
-    """With a penalty it is the gap of the regularized game, without one of the plain game."""
+    """The gap is that of the regularized game if there is a penalty, else of the plain game."""
     config = builder.complete_config({n: x for n, x in SMALL.items() if n != "steps"})
     agent = builder.agent(ENV, config)
     state = agent.init(random.key(0), agent.hyper)

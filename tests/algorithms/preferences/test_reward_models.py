@@ -37,7 +37,13 @@ from jaxrl.core.errors import UserError
 from jaxrl.core.settings import Static, Values
 from jaxrl.core.train import start, train
 from jaxrl.core.types import Batch, Policy, TimeStep, Transition
-from jaxrl.exact.answers import answer_log_probs, enumerate_answers, optimal_answers
+from jaxrl.exact.answers import (
+    answer_log_probs,
+    best_of_n,
+    enumerate_answers,
+    frontier,
+    optimal_answers,
+)
 from jaxrl.kit import Minibatch, Recipe, group
 from jaxrl.kit.stages import stages
 from tests.kit.stub import stub
@@ -411,3 +417,27 @@ def test_the_average_policy_of_spo_is_the_minimax_winner_of_cyclic_preferences()
     assert lost(policies[75:]).max() > 0.1
     best = jax.nn.one_hot(found.reward.argmax(-1), found.reward.shape[1])
     assert (lost(best) > 0.4).all()
+
+
+@pytest.mark.slow
+def test_the_score_of_few_noisy_labels_is_over_optimized():
+    """The best of ever more answers has ever higher scores, and from some number on lower rewards;
+    all of it is exact but the labels."""
+    env = envs.make("judged_words", length=4)
+    labels = {"count": 64, "batch_size": 32, "flipped": 0.25}
+    algorithm = reward_model(env, LEARNED | labels | {"recurrent": 16, "learning_rate": 3e-3})
+    found = enumerate_answers(env)
+
+    def one(key):
+        run, _ = train(algorithm, start(algorithm, key), 300)
+        parts, config = run.state.agent.parts, algorithm.config
+        scores = score_answers(env, config, parts, found)[0]
+        reference = network_log_probs(env, config, parts["actor_critic"].params)
+        best = jnp.stack([best_of_n(reference, scores, n) for n in (1, 4, 64, 512)])
+        return frontier(best, reference, found.reward, scores)
+
+    points = jax.jit(jax.vmap(one))(jax.random.split(random.key(0), 12))
+    kl, gold, proxy = (np.asarray(x).mean(0) for x in (points.kl, points.gold, points.proxy))
+    assert (np.diff(kl) > 0).all() and (np.diff(proxy) > 0).all()
+    first, few, more, most = gold
+    assert few > first + 0.2 and more < few - 0.1 and most < few - 0.15, gold
