@@ -340,7 +340,7 @@ def _merge(tree: Any, more: Mapping[str, Any]) -> Any:
     return found
 
 
-def pretrained(
+def read_model(
     folder: str | Path, length: int | None = None, adapters: Adapters = NO_ADAPTERS
 ) -> Pretrained:
     """Return the model in a folder as a network.
