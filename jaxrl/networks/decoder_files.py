@@ -413,7 +413,8 @@ def write_new(folder: str | Path, config: Mapping[str, Any], seed: int = 0) -> N
     architecture = read_architecture(folder)
     module = LanguageModel(architecture, 1)
     tokens = jnp.zeros((1, 1), jnp.int32)
-    params = module.init(jax.random.key(seed), tokens, method="logits")["params"]
+    init = jax.jit(lambda key: module.init(key, tokens, method="logits")["params"])
+    params = init(jax.random.key(seed))
     _write(folder, {**config, "torch_dtype": "float32"}, architecture, params)
 
 

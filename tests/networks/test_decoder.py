@@ -167,7 +167,8 @@ def test_decoding_with_the_cache_is_the_whole_text_at_once(tmp_path):
     first = jnp.zeros(TEXTS.shape, bool).at[0].set(True).at[5, 1].set(True)
     fill = jnp.zeros(TEXTS.shape)
     steps = TimeStep(jnp.asarray(TEXTS), fill, fill > 0, fill > 0, first)
-    policy, value, _ = network.apply(variables, steps, blank.shrink(), method="unroll")
+    unroll = lambda steps: network.apply(variables, steps, blank.shrink(), method="unroll")
+    policy, value, _ = jax.jit(unroll)(steps)
 
     def step(memory, now):
         memory = memory.restart(now.first)
