@@ -71,6 +71,9 @@ def call(main: Callable[[Sequence[str]], int | None], argv: Sequence[str]) -> in
         print(f"error: {_printable(error)}", file=sys.stderr)
         return 1
     except (MemoryError, jax.errors.JaxRuntimeError) as error:
+        if found := re.search(r"^UserError: (.+)$", str(error), re.MULTILINE):
+            print(f"error: {found[1]}", file=sys.stderr)  # of a function that XLA called
+            return 2
         if not out_of_memory(error):
             raise
         print(

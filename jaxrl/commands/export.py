@@ -29,9 +29,9 @@ class Options:
     """Options of `jaxrl export`."""
 
     format: str = "stablehlo"
-    """Format: stablehlo (for JAX on CPU, GPU and TPU), onnx (by jax2onnx), numpy (for a reader
-    that needs NumPy alone), weights (for jaxrl alone) or safetensors (for policies that began as a
-    language model, --model: a folder like the one that was read, adapters merged)."""
+    """Format: stablehlo (for JAX), onnx (by jax2onnx), numpy (for a reader that needs NumPy
+    alone), weights (for jaxrl alone) or safetensors (for language models). StableHLO runs on CPU,
+    GPU and TPU; safetensors is a folder like the one that --model named, adapters merged."""
     member: int = 0
     """Member of the run (the first is 0) whose policy is exported."""
     out: str = ""

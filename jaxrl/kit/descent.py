@@ -19,7 +19,7 @@ from jaxrl.core.settings import Static, Values, path_of, settings_of
 from jaxrl.core.types import Array, Tree
 from jaxrl.kit.groups import Optimizer, transformation
 from jaxrl.kit.optimization import apply_step, as_one, clip_gradient
-from jaxrl.kit.parts import Part, descended, vmap_members, with_shared
+from jaxrl.kit.parts import Part, trainable, vmap_members, with_shared
 from jaxrl.kit.state import Trained
 
 
@@ -206,7 +206,7 @@ def descend(
             clipped, norm = vmap_members(clip, members)(clipped)
         for name in names:
             part = parts[name]
-            own = dataclasses.replace(part, params=descended(part.params))
+            own = dataclasses.replace(part, params=trainable(part.params))
             stepped = descents[name].step(own, clipped[name], hyper, env_steps)
             params = with_shared(stepped.params, part.params)
             new[name] = dataclasses.replace(stepped, params=params)
@@ -216,5 +216,5 @@ def descend(
 
 def move_target(trained: Trained, rate: Array | float) -> Trained:
     """Move the target network toward the parameters by a share `rate` (tau); 1 copies them."""
-    moved: Any = optax.incremental_update(descended(trained.params), trained.target, rate)
+    moved: Any = optax.incremental_update(trainable(trained.params), trained.target, rate)
     return dataclasses.replace(trained, target=moved)

@@ -17,7 +17,7 @@ from jaxrl.core.types import Agent, Batch, Info, Key, TimeStep, Tree
 from jaxrl.kit.descent import descent_of
 from jaxrl.kit.net import RESERVED, Blueprint, Net
 from jaxrl.kit.optimization import norm
-from jaxrl.kit.parts import copy, descended
+from jaxrl.kit.parts import copy, trainable
 from jaxrl.kit.recipe import Recipe
 from jaxrl.kit.state import State, Trained
 
@@ -55,7 +55,7 @@ def learner(name: str, config: Any, recipe: Recipe) -> Agent:
 
     def init(key, hyper):
         def begin(n: str, params: Tree) -> Trained:
-            own = descended(params)
+            own = trainable(params)
             target = None if recipe.parts[n].target is None else copy(own)
             return Trained(params, descents[n].init(own) if n in descents else (), target)
 
@@ -91,7 +91,7 @@ def learner(name: str, config: Any, recipe: Recipe) -> Agent:
     def update(state: State, batch: Batch, key: Key):
         net = update_net(net_of(state, key), batch)
         # After every select, so that they are those of what is kept.
-        norms = {f"{n}_norm": norm(descended(p.params)) for n, p in net.parts.items()}
+        norms = {f"{n}_norm": norm(trainable(p.params)) for n, p in net.parts.items()}
         net = net.report(**norms)
         state = State(net.parts, net.extra, state.updates + 1, batch.env_steps, state.hyper)
         return state, Info(net.metrics, net.feedback)

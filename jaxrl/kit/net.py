@@ -34,7 +34,7 @@ from jaxrl.kit.parts import (
     Part,
     as_output,
     collections_of,
-    descended,
+    trainable,
     vmap_members,
     with_shared,
 )
@@ -256,7 +256,7 @@ class Net:
             total, means, drift = _average(loss.name, output, mask, weight, chunk > 0)
             return total, (means, drift, kept)
 
-        params = {n: descended(self.parts[n].params) for n in loss.parts}
+        params = {n: trainable(self.parts[n].params) for n in loss.parts}
         gradient, (means, drift, kept) = accumulated_gradient(
             objective, params, (minibatch.x, mask if by_unit else None, shares), axis, chunk
         )
@@ -384,7 +384,7 @@ class Net:
         for name, descent in self._blueprint.descents.items():
             if descent.is_flat:
                 params, members = self.parts[name].params, known[name].members
-                if descended(params) is not params:
+                if trainable(params) is not params:
                     raise UserError(
                         f"The optimizer of '{name}' is flat, but some of its parameters are "
                         "frozen; set flat to false."

@@ -68,7 +68,7 @@ class Part:
         return vmap_members(lambda params: apply_one(params, args), self.members)(params)
 
 
-def descended(variables: Tree) -> Tree:
+def trainable(variables: Tree) -> Tree:
     """Return parameters without those that are `core.shared.Shared`, such as the frozen weights of
     a language model with adapters: no loss descends these, and they have no optimizer state, no
     target and no norm."""
@@ -78,7 +78,7 @@ def descended(variables: Tree) -> Tree:
 
 
 def with_shared(variables: Tree, whole: Tree) -> Tree:
-    """Return what `descended` returned with the shared parameters of `whole`."""
+    """Return what `trainable` returned with the shared parameters of `whole`."""
     if not isinstance(whole, Mapping):
         return variables
     kept = {name: value for name, value in whole.items() if is_shared(value)}

@@ -340,7 +340,7 @@ def _merge(tree: Any, more: Mapping[str, Any]) -> Any:
     return found
 
 
-def pretrained(
+def read_model(
     folder: str | Path, length: int | None = None, adapters: Adapters = NO_ADAPTERS
 ) -> Pretrained:
     """Return the model in a folder as a network.
@@ -413,7 +413,8 @@ def write_new(folder: str | Path, config: Mapping[str, Any], seed: int = 0) -> N
     architecture = read_architecture(folder)
     module = LanguageModel(architecture, 1)
     tokens = jnp.zeros((1, 1), jnp.int32)
-    params = module.init(jax.random.key(seed), tokens, method="logits")["params"]
+    init = jax.jit(lambda key: module.init(key, tokens, method="logits")["params"])
+    params = init(jax.random.key(seed))
     _write(folder, {**config, "torch_dtype": "float32"}, architecture, params)
 
 

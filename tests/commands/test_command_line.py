@@ -228,6 +228,18 @@ def test_too_little_memory_is_said_in_one_sentence(capsys):
         assert said in error and error.count("\n") == 1
 
 
+def test_bad_input_that_a_function_on_the_host_finds_is_a_sentence(capsys):
+    def find(x):
+        raise UserError("verify returned nan.")
+
+    def main(argv):
+        shape = jax.ShapeDtypeStruct((), jnp.float32)
+        jax.block_until_ready(jax.jit(lambda x: jax.pure_callback(find, shape, x))(1.0))
+
+    assert command_line.call(main, []) == 2
+    assert capsys.readouterr().err == "error: verify returned nan.\n"
+
+
 def test_another_error_of_a_device_is_a_bug():
     def main(argv):
         raise jax.errors.JaxRuntimeError("INTERNAL: something else")

@@ -10,7 +10,7 @@ import pytest
 from jaxrl.core.errors import UserError
 from jaxrl.core.shared import Shared
 from jaxrl.core.types import TimeStep
-from jaxrl.kit.parts import Part, descended
+from jaxrl.kit.parts import Part, trainable
 from jaxrl.networks import decoder_files
 from jaxrl.networks.decoder import Adapters
 
@@ -100,7 +100,7 @@ def forward(config, weights, text):
     def linear(x, name):
         return x @ w[f"{name}.weight"].T + w.get(f"{name}.bias", 0)
 
-    def rotated(x, t):
+    def rotate(x, t):
         half, result = WIDTH // 2, x.copy()
         for i in range(half):
             angle = t * frequency(config, i)
@@ -122,7 +122,7 @@ def forward(config, weights, text):
             for head in range(HEADS):
                 group = head // (HEADS // KEYS)
                 scores = [
-                    rotated(q[t, head], t) @ rotated(k[s, group], s) / np.sqrt(WIDTH)
+                    rotate(q[t, head], t) @ rotate(k[s, group], s) / np.sqrt(WIDTH)
                     for s in range(t + 1)
                 ]
                 share = np.exp(scores) / np.exp(scores).sum()
@@ -152,7 +152,7 @@ def logits(network, variables, texts=TEXTS):
 @pytest.mark.parametrize("name", CONFIGS)
 def test_logits_are_those_of_a_forward_pass_by_hand(tmp_path, name):
     config, weights = write_folder(tmp_path, name)
-    network = decoder_files.pretrained(tmp_path, LENGTH)
+    network = decoder_files.read_model(tmp_path, LENGTH)
     found = logits(network, network.init(jax.random.key(0)))
     expected = np.stack([forward(config, weights, text) for text in TEXTS.T], 1)
     np.testing.assert_allclose(found, expected, atol=1e-4)
@@ -160,14 +160,15 @@ def test_logits_are_those_of_a_forward_pass_by_hand(tmp_path, name):
 
 
 def test_decoding_with_the_cache_is_the_whole_text_at_once(tmp_path):
-    """Also where a new text begins in the middle, with the old one's keys in the cache."""
+    """A new text begins in the middle, with the old one's keys in the cache."""
     write_folder(tmp_path, "qwen3")
-    network = decoder_files.pretrained(tmp_path, LENGTH)
+    network = decoder_files.read_model(tmp_path, LENGTH)
     variables, blank = network.init(jax.random.key(0)), network.initial(3)
     first = jnp.zeros(TEXTS.shape, bool).at[0].set(True).at[5, 1].set(True)
     fill = jnp.zeros(TEXTS.shape)
     steps = TimeStep(jnp.asarray(TEXTS), fill, fill > 0, fill > 0, first)
-    policy, value, _ = network.apply(variables, steps, blank.shrink(), method="unroll")
+    unroll = lambda steps: network.apply(variables, steps, blank.shrink(), method="unroll")
+    policy, value, _ = jax.jit(unroll)(steps)
 
     def step(memory, now):
         memory = memory.restart(now.first)
@@ -186,7 +187,7 @@ def test_decoding_with_the_cache_is_the_whole_text_at_once(tmp_path):
 def with_adapters(folder):
     """Return a network with adapters, and its parameters with random numbers for zeros."""
     adapters = Adapters(3, 6.0, ("q_proj", "o_proj", "down_proj"))
-    network = decoder_files.pretrained(folder, LENGTH, adapters)
+    network = decoder_files.read_model(folder, LENGTH, adapters)
     blank = network.init(jax.random.key(0))
     drawn = lambda path, x: jax.random.normal(jax.random.key(len(str(path))), x.shape)
     return (
@@ -198,14 +199,14 @@ def with_adapters(folder):
 
 def test_new_adapters_change_nothing_and_merged_ones_compute_the_same(tmp_path):
     _, weights = write_folder(tmp_path / "first")
-    plain = decoder_files.pretrained(tmp_path / "first", LENGTH)
+    plain = decoder_files.read_model(tmp_path / "first", LENGTH)
     expected = logits(plain, plain.init(jax.random.key(0)))
     network, blank, changed = with_adapters(tmp_path / "first")
     np.testing.assert_allclose(logits(network, blank), expected, atol=1e-6)
     found = logits(network, changed)
     assert np.abs(found - expected).max() > 0.1
     decoder_files.write(network, changed, tmp_path / "second")
-    merged = decoder_files.pretrained(tmp_path / "second", LENGTH)
+    merged = decoder_files.read_model(tmp_path / "second", LENGTH)
     np.testing.assert_allclose(logits(merged, merged.init(jax.random.key(0))), found, atol=1e-4)
     written = safetensors.load_file(tmp_path / "second" / "model.safetensors")
     name = "model.layers.1.self_attn.o_proj.weight"
@@ -229,7 +230,7 @@ def test_the_base_is_frozen_and_only_adapters_get_gradients(tmp_path):
     frozen = changed["frozen"]
     assert isinstance(frozen, Shared)
     of = lambda value: Shared(value, frozen.digest, frozen.original)
-    own = descended(changed)
+    own = trainable(changed)
     assert set(own) == {"params"}
     to_base = jax.jit(jax.grad(lambda value: total(own, of(value))))(frozen.value)
     assert not any(np.any(x) for x in jax.tree.leaves(to_base))
@@ -240,7 +241,7 @@ def test_the_base_is_frozen_and_only_adapters_get_gradients(tmp_path):
 
 def test_shards_and_other_precisions_are_read(tmp_path):
     _, weights = write_folder(tmp_path)
-    whole = decoder_files.pretrained(tmp_path)
+    whole = decoder_files.read_model(tmp_path)
     expected = logits(whole, whole.init(jax.random.key(0)))
     (tmp_path / "model.safetensors").unlink()
     places = {name: f"part-{i % 2}.safetensors" for i, name in enumerate(weights)}
@@ -249,27 +250,27 @@ def test_shards_and_other_precisions_are_read(tmp_path):
         safetensors.save_file(some, tmp_path / file)
     index = tmp_path / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": places}))
-    network = decoder_files.pretrained(tmp_path)
+    network = decoder_files.read_model(tmp_path)
     found = logits(network, network.init(jax.random.key(0)))
     assert 0 < np.abs(found - expected).max() < 0.1
     index.write_text(json.dumps({"weight_map": {"x": "../x"}}))
     with pytest.raises(UserError, match="must map tensors to files of its folder"):
-        decoder_files.pretrained(tmp_path)
+        decoder_files.read_model(tmp_path)
     index.write_text(json.dumps({"weight_map": {"x": "part-7.safetensors"}}))
     with pytest.raises(UserError, match=r"has no part-7\.safetensors"):
-        decoder_files.pretrained(tmp_path)
+        decoder_files.read_model(tmp_path)
 
 
 def test_large_models_are_written_in_shards(tmp_path, monkeypatch):
     monkeypatch.setattr(decoder_files, "_SHARD", 2000)
     write_folder(tmp_path / "first")
     (tmp_path / "first" / "tokenizer.json").write_text("{}")
-    network = decoder_files.pretrained(tmp_path / "first")
+    network = decoder_files.read_model(tmp_path / "first")
     variables = network.init(jax.random.key(0))
     decoder_files.write(network, variables, tmp_path / "second", dtype="bfloat16")
     assert len(list((tmp_path / "second").glob("model-*.safetensors"))) > 2
     assert (tmp_path / "second" / "tokenizer.json").exists()
-    again = decoder_files.pretrained(tmp_path / "second")
+    again = decoder_files.read_model(tmp_path / "second")
     np.testing.assert_allclose(
         logits(again, again.init(jax.random.key(0))), logits(network, variables), atol=0.1
     )
@@ -296,31 +297,31 @@ def test_large_models_are_written_in_shards(tmp_path, monkeypatch):
 def test_folders_that_do_not_fit_are_refused_in_a_sentence(tmp_path, changes, said):
     write_folder(tmp_path, **changes)
     with pytest.raises(UserError, match=said):
-        decoder_files.pretrained(tmp_path, LENGTH)
+        decoder_files.read_model(tmp_path, LENGTH)
 
 
 def test_folders_that_cannot_be_read_are_refused_in_a_sentence(tmp_path):
     with pytest.raises(UserError, match="There is no folder"):
-        decoder_files.pretrained(tmp_path / "none")
+        decoder_files.read_model(tmp_path / "none")
     with pytest.raises(UserError, match=r"has no config\.json"):
-        decoder_files.pretrained(tmp_path)
+        decoder_files.read_model(tmp_path)
     write_folder(tmp_path)
     with pytest.raises(UserError, match="have up to 17 tokens"):
-        decoder_files.pretrained(tmp_path, LENGTH + 1)
+        decoder_files.read_model(tmp_path, LENGTH + 1)
     with pytest.raises(UserError, match="There is no kernel 'x'"):
-        decoder_files.pretrained(tmp_path, LENGTH, Adapters(1, 1.0, ("x",)))
+        decoder_files.read_model(tmp_path, LENGTH, Adapters(1, 1.0, ("x",)))
     (tmp_path / "model.safetensors").write_bytes(b"no header")
     with pytest.raises(UserError, match="is no file of safetensors"):
-        decoder_files.pretrained(tmp_path)
+        decoder_files.read_model(tmp_path)
     (tmp_path / "model.safetensors").unlink()
     with pytest.raises(UserError, match=r"has no model\.safetensors"):
-        decoder_files.pretrained(tmp_path)
+        decoder_files.read_model(tmp_path)
 
 
 def test_a_new_model_is_one_that_can_be_read(tmp_path):
     config = {**COMMON, **CONFIGS["qwen2"]}
     decoder_files.write_new(tmp_path / "new", config, seed=1)
-    network = decoder_files.pretrained(tmp_path / "new")
+    network = decoder_files.read_model(tmp_path / "new")
     assert np.std(logits(network, network.init(jax.random.key(0)))) > 0
     with pytest.raises(UserError, match="holds a model already"):
         decoder_files.write_new(tmp_path / "new", config)
@@ -350,7 +351,7 @@ def test_logits_are_those_of_transformers_and_it_reads_what_is_written(tmp_path,
             parameter.add_(0.1 * torch.randn_like(parameter))
         expected = model(torch.tensor(TEXTS.T)).logits.numpy().swapaxes(0, 1)
     model.save_pretrained(tmp_path / "first", max_shard_size="20kB")
-    network = decoder_files.pretrained(tmp_path / "first")
+    network = decoder_files.read_model(tmp_path / "first")
     variables = network.init(jax.random.key(0))
     np.testing.assert_allclose(logits(network, variables), expected, atol=1e-4)
     network, _, changed = with_adapters(tmp_path / "first")

@@ -45,7 +45,7 @@ class VerifyAll(Protocol):
 
 @struct
 class Params:
-    """Which prompts there are: those of training, or the held-out ones."""
+    """Choice of prompts: those of training, or the held-out ones."""
 
     held_out: bool
 

@@ -50,7 +50,7 @@ def env():
     return verifying("reverse", PROMPTS, verify, characters("abc"), 3)
 
 
-def made(name, env, folder, **settings):
+def build(name, env, folder, **settings):
     builder = getattr(jaxrl.algorithms, name)
     return builder(env, {**SMALL, "decoder.model": str(folder), **settings})
 
@@ -61,7 +61,7 @@ def leaves(tree):
 
 @pytest.mark.slow
 def test_only_adapters_have_an_optimizer_a_reference_and_updates(env, folder):
-    grpo = made("grpo", env, folder, learning_rate=0.1)
+    grpo = build("grpo", env, folder, learning_rate=0.1)
     begun = jaxrl.start(grpo, jaxrl.key(0))
     run, _ = jax.jit(lambda run: jaxrl.train(grpo, run, 2))(begun)
     first, last = (x.state.agent.parts["actor_critic"] for x in (begun, run))
@@ -84,7 +84,7 @@ def test_only_adapters_have_an_optimizer_a_reference_and_updates(env, folder):
 
 @pytest.mark.slow
 def test_members_share_the_frozen_weights_and_draw_adapters_of_their_own(env, folder):
-    program = Program(made("grpo", env, folder), 2)
+    program = Program(build("grpo", env, folder), 2)
     begun = program.start(jax.vmap(random.key)(np.arange(2)))
     params = begun.run.state.agent.parts["actor_critic"].params
     kernels = params["frozen"].value["decoder"]["blocks_0"]["q_proj"]["kernel"]
@@ -98,7 +98,7 @@ def test_members_share_the_frozen_weights_and_draw_adapters_of_their_own(env, fo
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", [{"model": 2}, {"batch": 2}], ids=["model", "batch"])
 def test_a_mesh_splits_the_kernels_by_their_names_and_computes_the_same(env, folder, layout):
-    grpo = made("grpo", env, folder)
+    grpo = build("grpo", env, folder)
     alone = Program(grpo)
     begun = alone.start(random.key(0))
     expected = numbers(alone.compile(begun)(begun, 1).run.state)
@@ -126,21 +126,21 @@ def test_other_algorithms_have_it_as_their_policy(folder, name):
     settings = {"count": 8, "batch_size": 4} if name == "dpo" else settings
     settings = {"prompts": 4, "answers": 2} if name == "ppo_max" else settings
     builder = getattr(jaxrl.algorithms, name)
-    made = builder(env, {**settings, "decoder.model": str(folder), "lora_rank": 2})
-    run = jaxrl.start(made, jaxrl.key(0))
-    run, _ = jax.jit(lambda run: jaxrl.train(made, run, 2))(run)
+    built = builder(env, {**settings, "decoder.model": str(folder), "lora_rank": 2})
+    run = jaxrl.start(built, jaxrl.key(0))
+    run, _ = jax.jit(lambda run: jaxrl.train(built, run, 2))(run)
     assert all(np.isfinite(x).all() for x in leaves(run.state.agent.parts["actor_critic"].params))
-    measured = jax.jit(made.measure)(run.state, jaxrl.key(1))
+    measured = jax.jit(built.measure)(run.state, jaxrl.key(1))
     assert name == "ppo_max" or np.isfinite(measured["exact_return"])
 
 
 def test_another_vocabulary_than_the_models_is_refused_in_a_sentence(folder):
     said = r"has a vocabulary of 4 tokens, and 'addition' is of Discrete\(.*13.*\); both must be"
     with pytest.raises(UserError, match=said):
-        made("grpo", jaxrl.make("addition"), folder)
+        build("grpo", jaxrl.make("addition"), folder)
     env = verifying("reverse", PROMPTS, verify, characters("abc"), 3)
     with pytest.raises(UserError, match="There is no folder"):
-        made("grpo", env, folder / "none")
+        build("grpo", env, folder / "none")
 
 
 @pytest.mark.slow
@@ -169,8 +169,8 @@ def test_grpo_improves_a_model_from_the_command_line_and_writes_it(tmp_path, mon
     assert found.metrics["success"].mean() > 0.9
     assert command_line.call(export.main, [str(run), "--format", "safetensors", "--trust"]) == 0
     read = lambda params: params["params"]["decoder"]["blocks_0"]["q_proj"]["kernel"]
-    written = decoder_files.pretrained(run / "model", 4).init(jaxrl.key(0))
+    written = decoder_files.read_model(run / "model", 4).init(jaxrl.key(0))
     learned = trained.policy.state.parts["actor_critic"].params
     np.testing.assert_array_equal(read(written), read(learned))
-    first = decoder_files.pretrained(folder, 4).init(jaxrl.key(0))
+    first = decoder_files.read_model(folder, 4).init(jaxrl.key(0))
     assert np.abs(read(written) - read(first)).max() > 1e-3

@@ -36,7 +36,7 @@ from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Array, Batch, Environment, TimeStep, Tree, struct
 from jaxrl.kit import Loss, LossOutput, Minibatch, Net, Part, Recipe, Unit, loss
 from jaxrl.kit.builder import source_group
-from jaxrl.kit.parts import descended
+from jaxrl.kit.parts import trainable
 from jaxrl.kit.state import State, Trained
 
 PAIR = Unit(sequences=True, columns=2)
@@ -182,7 +182,7 @@ def begin_as(part: str) -> Callable[[State, Tree], Tree]:
         learned = other.parts[part].params
 
         def begin(own: Trained) -> Trained:
-            target = None if own.target is None else descended(learned)
+            target = None if own.target is None else trainable(learned)
             return dataclasses.replace(own, params=learned, target=target)
 
         parts = {name: begin(own) for name, own in state.parts.items()}

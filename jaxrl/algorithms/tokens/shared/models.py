@@ -40,7 +40,7 @@ def token_network(env: Environment, config: Any) -> ActorCritic | decoder_files.
     if not own.model:
         return policy_network(env, config.torso, config.memory)
     adapters = Adapters(own.lora_rank, own.lora_alpha, own.lora_kernels)
-    return decoder_files.pretrained(own.model, context_length(env), adapters)
+    return decoder_files.read_model(own.model, context_length(env), adapters)
 
 
 def check_network(env: Environment, config: Any, name: str) -> None:
