@@ -200,7 +200,7 @@ GATHERED = {
             *("token_ppo", "token_reinforce", "token_supervised", "mt_grpo"),
             *("dr_grpo", "bnpo", "dapo", "cispo", "sapo", "gspo", "gspo_token", "gmpo", "opo"),
             *("reinforce_plus_plus", "reinforce_plus_plus_baseline"),
-            *("dft", "iw_sft", "nft", "raft", "rest_em", "b_star", "kimi_k1_5"),
+            *("dft", "iw_sft", "nft", "raft", "rest_em", "b_star"),
             *("dpo", "online_dpo", "orpo", "simpo", "cpo", "kto"),
             *("nash_mirror_prox", "egpo", "inpo", "sppo", "rebel"),
         ],
