@@ -37,7 +37,9 @@ def share_of(letter):
     return score
 
 
-@pytest.mark.parametrize(("letter", "best"), [(1, 0.1), (0, 10.0)])
+@pytest.mark.parametrize(
+    ("letter", "best"), [(1, 0.1), pytest.param(0, 10.0, marks=pytest.mark.slow)]
+)
 def test_the_best_of_the_trials_plays(letter, best):
     """The likeliest letter is written most at a low temperature, another one at a high one."""
     source = episodes(ENV, 512)

@@ -13,7 +13,6 @@ masked out. Each algorithm's file states how answers are judged and the loss of 
 | raft | - | as token_supervised, of the best answer of a group | token |
 | rest_em | - | the same, of right answers | token |
 | b_star | - | the same, of distinct answers above a chosen return | token |
-| kimi_k1_5 | less the group's mean, with a length penalty | squared error of log-ratios | - |
 | nft | its prompt's weight | likelihood ratio of right or of wrong answers | token |
 | token_reinforce | its return, less the divergence | policy gradient | constant |
 | remax | rewards to come, less the divergence and the greedy return | policy gradient | constant |
