@@ -201,7 +201,7 @@ GATHERED = {
             *("dr_grpo", "bnpo", "dapo", "cispo", "sapo", "gspo", "gspo_token", "gmpo", "opo"),
             *("reinforce_plus_plus", "reinforce_plus_plus_baseline", "remax", "score"),
             *("nlpo", "critical_token_kl"),
-            *("dft", "iw_sft", "nft", "raft", "rest_em", "b_star", "kimi_k1_5"),
+            *("dft", "iw_sft", "nft", "raft", "rest_em", "b_star"),
             *("dpo", "online_dpo", "orpo", "simpo", "cpo", "kto"),
             *("nash_mirror_prox", "egpo", "nash_md", "inpo", "sppo", "rebel"),
             *("spo", "copg", "reward_model", "reward_ensembles", "reward_robust_rlhf", "pf_ppo"),
