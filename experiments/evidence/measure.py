@@ -72,4 +72,5 @@ def run(
 
 
 def _as_arrays(found: Measured) -> dict[str, np.ndarray]:
+    found = jax.block_until_ready(dict(found))  # on a CPU, reading what had no memory never returns
     return {name: np.asarray(values, np.float64) for name, values in found.items()}
