@@ -69,11 +69,12 @@ CLAIM = Claim(
     notes="Each seed has a reference of its own, its untrained policy. Online IPO has the same "
     "equilibrium. Both online sides let their step size fall to 0; Nash mirror prox, whose "
     "iterations begin anew, has a constant one.",
-    diagnosis="Its gap ends at 0.028, that of online IPO at 0.011, and that of online DPO, which has "
-    "another equilibrium, at 0.142. In 400 updates it makes 10 iterations, each of which ends with an "
-    "error of the regression at a constant step size, while online IPO's step size falls to 0. With "
-    "25 updates for each step, 600 in all, and words of 2 letters a test finds gaps below 0.01. "
-    "Whether a step size that falls closes the difference was not tried.",
+    diagnosis="Its gap ends at 0.028, that of online IPO at 0.011, and that of online DPO, which "
+    "has another equilibrium, at 0.142. In 400 updates it makes 10 iterations, each of which ends "
+    "with an error of the regression at a constant step size, while online IPO's step size "
+    "falls to 0. With 25 updates for each step, 600 in all, and words of 2 letters a test "
+    "finds gaps below 0.01. Whether a step size that falls closes the difference was not "
+    "tried.",
     mutations=(
         Mutation(
             "one step against itself in place of two",
