@@ -29,6 +29,7 @@ ANY_NUMBER = {
 }
 ANY_NUMBER |= {"weights", "thresholds", "best_return"}
 ANY_TEXT = {"rule", "name", "vary", "measure", "components", "descriptor"}
+ANY_TEXT |= {"model", "file"}  # places
 # Texts among the settings of a run: names that are looked up elsewhere, and places.
 RUN_TEXT = {"algorithm", "env", "evaluate_env", "out", "name", "resume", "fork", "warm_start"}
 RUN_TEXT |= {"coordinator"}

@@ -28,6 +28,8 @@ from jaxrl.kit import AlgorithmBuilder, Recipe, group, static
 from jaxrl.sources import best_of_trials
 from jaxrl.sources.trials import Score
 
+TEMPERATURES = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2)
+
 
 @group
 class Trials:
@@ -35,9 +37,7 @@ class Trials:
 
     count: int = static(32, low=1, high=MANY)
     """Number of prompts that are tried at each temperature."""
-    temperatures: tuple[float, ...] = static(
-        (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2), above=0, least_length=1
-    )
+    temperatures: tuple[float, ...] = static(TEMPERATURES, above=0, least_length=1)
     """Temperatures to choose from. 0.5 to 1.2 in steps of 0.05: the published code."""
     thresholds: tuple[float, ...] = static((0.0,), least_length=1)
     """Returns above which answers are learned, to choose from."""
@@ -105,9 +105,9 @@ def source(env: Environment, config: Config) -> Source:
 
 def check(env: Environment, config: Config, name: str) -> None:
     """Raise `UserError` as `answers.check`, and if `env` does not say which answers are right."""
+    answers.check(env, config, name)
     if not token_scores(env):
         raise UserError(f"{name} needs to know which answers are right; '{env.name}' does not say.")
-    answers.check(env, config, name)
 
 
 b_star = AlgorithmBuilder("b_star", Config, recipe, source, check=check)

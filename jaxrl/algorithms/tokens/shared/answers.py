@@ -294,7 +294,7 @@ class Prepare(Protocol):
         ...
 
 
-def unprepared(net: Net, batch: Batch, x: Sample) -> Sample:
+def keep_sample(net: Net, batch: Batch, x: Sample) -> Sample:
     """Return a sample as it is."""
     return x
 
@@ -303,7 +303,7 @@ def on_episodes(
     env: Environment,
     config: Tokens,
     losses: Sequence[Loss],
-    prepare: Prepare = unprepared,
+    prepare: Prepare = keep_sample,
     needs: tuple[str, ...] = ("mask",),
     learned: Callable[[Sample], Array] | None = None,
 ) -> Recipe:

@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from jaxrl.algorithms.tokens.shared import answers
-from jaxrl.algorithms.tokens.shared.answers import Prepare, on_episodes, unprepared
+from jaxrl.algorithms.tokens.shared.answers import Prepare, keep_sample, on_episodes
 from jaxrl.core.errors import UserError
 from jaxrl.core.hyper import MANY
 from jaxrl.core.types import Array, Environment, Source, Tasks
@@ -101,7 +101,7 @@ def text_source(env: Environment, texts: Arrays, batch_size: int, num_shards: in
     return given_texts(transitions, mask, texts.weight, batch_size, env.name, num_shards)
 
 
-def on_texts(env: Environment, config: Any, loss: Loss, prepare: Prepare = unprepared) -> Recipe:
+def on_texts(env: Environment, config: Any, loss: Loss, prepare: Prepare = keep_sample) -> Recipe:
     """Return the recipe of a token policy that learns `loss` from texts, `config.texts`.
 
     prepare: as in `on_episodes`. The policy is judged by its own answers: where only a dataset is
