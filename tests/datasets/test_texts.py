@@ -40,7 +40,7 @@ def test_a_reply_is_read_and_not_written(tmp_path):
     said = [[ask], [call, value], [ask], [value, answer]]
     found = read(tmp_path, '{"turns": ' + str(said).replace("'", '"') + "}", CALLS)
     np.testing.assert_array_equal(found.utterance, [[-1, 0, 0, -1, 1, 1]])
-    again = read(tmp_path, "\t".join(map(" ".join, said)), CALLS, "own.txt")
+    again = read(tmp_path, "\t".join(map("".join, said)), CALLS, "own.txt")
     np.testing.assert_array_equal(again.tokens, found.tokens)
 
 
