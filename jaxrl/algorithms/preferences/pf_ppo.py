@@ -17,11 +17,11 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl import losses
-from jaxrl.algorithms.preferences.shared.games import returns
 from jaxrl.algorithms.preferences.shared.reward_models import Judges, on_scores
 from jaxrl.algorithms.preferences.shared.settings import SMALL_JUDGED
 from jaxrl.algorithms.tokens import token_ppo as of_ppo
 from jaxrl.algorithms.tokens.shared import answers
+from jaxrl.algorithms.tokens.shared.answers import returns_of
 from jaxrl.algorithms.tokens.token_ppo import Config as PPOConfig
 from jaxrl.algorithms.tokens.token_ppo import token_ppo
 from jaxrl.core.errors import UserError
@@ -77,11 +77,11 @@ def recipe(env: Environment, config: Config) -> Recipe:
     plain, size = of_ppo.recipe(env, config), config.groups.answers
 
     def update(net: Net, batch: Batch) -> Net:
-        score = returns(batch)
+        score = returns_of(batch)
         places = choose_answers(net.key("filter"), score.reshape(-1, size), config.filter)
         kept = take_answers(batch, places, size)
         fits = {"r2": kept, "r2_unfiltered": batch}
-        metrics = {name: r_squared(returns(x), true_returns(x)) for name, x in fits.items()}
+        metrics = {name: r_squared(returns_of(x), true_returns(x)) for name, x in fits.items()}
         return plain.update(net, kept).report(**metrics)
 
     return dataclasses.replace(plain, update=update)

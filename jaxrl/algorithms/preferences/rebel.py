@@ -13,10 +13,10 @@ from jaxrl.algorithms.preferences.shared.games import (
     loss_of_groups,
     on_games,
     regression,
-    returns,
 )
 from jaxrl.algorithms.preferences.shared.measures import measure_return
 from jaxrl.algorithms.preferences.shared.settings import SMALL_GAME, Game, SelfPlay
+from jaxrl.algorithms.tokens.shared.answers import returns_of
 from jaxrl.core.types import Array, Environment
 from jaxrl.kit import AlgorithmBuilder, Net, Recipe, group, static
 
@@ -43,7 +43,7 @@ def group_loss(net: Net, group: Group) -> Array:
 
 
 def recipe(env: Environment, config: Any) -> Recipe:
-    return on_games(env, config, loss_of_groups(2, group_loss), returns, regularized=False)
+    return on_games(env, config, loss_of_groups(2, group_loss), returns_of, regularized=False)
 
 
 rebel = AlgorithmBuilder("rebel", Config, recipe, check=check, measure=measure_return)

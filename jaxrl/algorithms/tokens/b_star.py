@@ -18,7 +18,7 @@ import jax.numpy as jnp
 
 from jaxrl import losses
 from jaxrl.algorithms.tokens.shared import answers
-from jaxrl.algorithms.tokens.shared.answers import token_scores
+from jaxrl.algorithms.tokens.shared.answers import returns_of, token_scores
 from jaxrl.algorithms.tokens.shared.rounds import Rounds, distinct_of, first_above, on_rounds
 from jaxrl.algorithms.tokens.shared.settings import SMALL_GROUPS
 from jaxrl.core.errors import UserError
@@ -67,8 +67,7 @@ def balance(size: int, most: int, trials: Trials) -> Score:
     the thresholds, and that `threshold`."""
 
     def score(batch: Batch) -> tuple[Array, dict[str, Array]]:
-        assert batch.mask is not None  # of whole episodes
-        returns = jnp.where(batch.mask, batch.transitions.reward, 0).sum(0).reshape(-1, size)
+        returns = returns_of(batch).reshape(-1, size)
         returns = jnp.where(distinct_of(batch, size), returns, -jnp.inf)
         right = success_of(batch, size)
 

@@ -16,8 +16,6 @@ from __future__ import annotations
 
 import dataclasses
 
-import jax.numpy as jnp
-
 from jaxrl import losses
 from jaxrl.algorithms.tokens.shared.answers import (
     Sample,
@@ -26,6 +24,7 @@ from jaxrl.algorithms.tokens.shared.answers import (
     estimate_advantages,
     evaluate,
     on_answers,
+    returns_of,
     token_output,
     unroll,
 )
@@ -94,7 +93,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
     critic = Part(policy.network, policy.inputs, config.critic_optimizer)
 
     def update(net, batch):
-        returns = jnp.where(batch.mask, batch.transitions.reward, 0.0).sum(0)
+        returns = returns_of(batch)
         net = net.replace(extra=add(net.extra, returns))
         begun, learned = net.parts["actor_critic"], plain.update(net, batch)
         early = net.env_steps < net.hyper.critic_steps

@@ -14,7 +14,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from jaxrl.algorithms.tokens.shared.answers import check, on_answers
+from jaxrl.algorithms.tokens.shared.answers import check, on_answers, returns_of
 from jaxrl.algorithms.tokens.shared.policy_gradient import policy_gradient_loss
 from jaxrl.algorithms.tokens.shared.settings import SMALL_GROUPS, Groups, WholeAnswers
 from jaxrl.core.hyper import MANY
@@ -50,8 +50,7 @@ def subtract_greedy(batch: Batch, answers: int) -> Batch:
     """Return the sampled answers of a batch [T, P * (G + 1)], with the greedy answer's return in
     `extras["baseline"]`, [T, P * G]."""
     t = batch.transitions
-    assert batch.mask is not None  # `Recipe.needs`
-    greedy = jnp.where(batch.mask, t.reward, 0).sum(0).reshape(-1, answers + 1)[:, -1]
+    greedy = returns_of(batch).reshape(-1, answers + 1)[:, -1]
 
     def take_sampled(x: Array) -> Array:
         by_prompt = x.reshape(len(x), -1, answers + 1, *x.shape[2:])[:, :, :answers]

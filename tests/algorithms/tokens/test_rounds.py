@@ -81,8 +81,8 @@ def test_a_round_of_rest_em_conditions_on_right_answers():
     exact = first * right
     exact /= exact.sum(-1, keepdims=True)
     assert (first * right).sum(-1).max() < 0.8
-    np.testing.assert_allclose(second, exact, atol=0.04)
-    np.testing.assert_allclose(third, exact, atol=0.06)
+    distance = lambda x: (np.abs(x - exact).sum(-1) / 2).max()  # in total variation
+    assert distance(first) > 0.2 and distance(second) < 0.1 and distance(third) < 0.12
     assert row["kept"] > 0.95 and 1.5 < row["distinct"] < 4
 
 

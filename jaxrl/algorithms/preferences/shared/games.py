@@ -96,12 +96,6 @@ def win_rates(env: Environment, size: int, opponents: tuple[int, ...]) -> Score:
     return score
 
 
-def returns(batch: Batch) -> Array:
-    """Score answers by their return."""
-    assert batch.mask is not None  # `Recipe.needs`
-    return jnp.where(batch.mask, batch.transitions.reward, 0).sum(0)
-
-
 def loss_of_groups(size: int, group_loss: GroupLoss) -> Loss:
     """Return the loss of the policy whose value of each group of `size` is `group_loss`."""
 

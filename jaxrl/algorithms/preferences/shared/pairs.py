@@ -29,7 +29,7 @@ import jax.numpy as jnp
 from jaxrl import losses
 from jaxrl.algorithms.policy_gradient.shared.actor_critic import sample_and_record
 from jaxrl.algorithms.preferences.shared.measures import exact_scores
-from jaxrl.algorithms.tokens.shared.answers import decisions, token_scores, unroll
+from jaxrl.algorithms.tokens.shared.answers import decisions, returns_of, token_scores, unroll
 from jaxrl.algorithms.tokens.shared.models import check_network, token_network
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
@@ -152,7 +152,7 @@ def on_pairs(
         if reference:
             policy, _ = unroll(net.target.actor_critic, net, t.timestep)
             known = policy.log_prob(t.action)
-        paid = jnp.where(batch.mask, t.reward, 0).sum(0)[None] if rewards else None
+        paid = returns_of(batch)[None] if rewards else None
         window = Minibatch(Sample(t.timestep, t.action, known, paid), mask)
         step = lambda net, some: net.descend(policy_loss, some)
         net = net.epochs(config.passes, window, step, unit=PAIR)

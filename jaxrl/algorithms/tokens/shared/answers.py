@@ -140,6 +140,12 @@ def decisions(timestep: TimeStep, mask: Array) -> Array:
     return mask if timestep.tokens is None else mask & timestep.tokens["decision"]
 
 
+def returns_of(batch: Batch) -> Array:
+    """Return the returns of whole episodes [T, B] by their rewards, [B]."""
+    assert batch.mask is not None  # `Recipe.needs`
+    return jnp.where(batch.mask, batch.transitions.reward, 0).sum(0)
+
+
 def unroll(part: Callable[..., Any], net: Net, timestep: TimeStep) -> tuple[Any, Array]:
     """Apply an actor-critic part to whole episodes [T, B]; return policy and value."""
     return part(timestep, blank_memory(net, timestep), method="unroll")[:2]

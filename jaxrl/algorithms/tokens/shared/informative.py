@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import jax.numpy as jnp
-
 from jaxrl import losses
+from jaxrl.algorithms.tokens.shared.answers import returns_of
 from jaxrl.core import trees
 from jaxrl.core.types import Environment, Source
 from jaxrl.kit import Recipe
@@ -19,7 +18,7 @@ def wait_for_informative(recipe: Recipe, answers: int) -> Recipe:
     groups, of `answers` each, contains different rewards, and keeps the groups that do."""
 
     def update(net, batch):
-        returns = jnp.where(batch.mask, batch.transitions.reward, 0.0).sum(0)
+        returns = returns_of(batch)
         share = losses.informative_groups(returns.reshape(-1, answers)).mean()
         enough = share >= net.hyper.informative
         new = recipe.update(net, batch)

@@ -13,7 +13,7 @@ from typing import Protocol
 import jax.numpy as jnp
 
 from jaxrl import losses
-from jaxrl.algorithms.tokens.shared.answers import decisions, on_episodes
+from jaxrl.algorithms.tokens.shared.answers import decisions, on_episodes, returns_of
 from jaxrl.algorithms.tokens.shared.settings import Grouped
 from jaxrl.algorithms.tokens.token_supervised import cloning_loss
 from jaxrl.core.types import Array, Batch, Environment
@@ -54,9 +54,9 @@ def on_rounds(env: Environment, config: Rounds, keep: Keep, from_reference: bool
     recipe = on_episodes(env, config, (cloning_loss,))
 
     def update(net: Net, batch: Batch) -> Net:
-        t, mask = batch.transitions, batch.mask
+        mask = batch.mask
         assert mask is not None  # `Recipe.needs`
-        returns = jnp.where(mask, t.reward, 0).sum(0).reshape(-1, answers)
+        returns = returns_of(batch).reshape(-1, answers)
         kept = keep(net, returns, batch)
         new = net.restart(actor_critic=net.parts["actor_critic"].target) if from_reference else net
         mask = mask & kept.reshape(-1)

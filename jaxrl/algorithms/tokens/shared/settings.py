@@ -68,11 +68,15 @@ class Groups:
         """Number of episodes in an update."""
         return self.prompts * self.answers
 
-    def source(self, env: Environment, keep_states: bool = False) -> Source:
+    def source(self, env: Environment) -> Source:
+        """Return a source of batches: `episodes`, or what a subclass makes of them."""
+        return self.episodes(env)
+
+    def episodes(self, env: Environment, keep_states: bool = False) -> Source:
         """Return a source of whole episodes, with those of a group adjacent. A group shares one
         random start (the prompt).
 
-        keep_states: as in `episodes`.
+        keep_states: as in `sources.episodes`.
 
         Raises `UserError` if a group would be split between shards.
         """
