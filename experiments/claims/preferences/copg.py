@@ -105,7 +105,7 @@ CLAIM = Exact(
         "no other answer as the baseline": wrong(own_baseline(losses.copg), OFF_POLICY),
     },
     tolerance=1e-9,
-    effect=1e-2,
+    effect=1e-3,
     seeds=20,
     minutes=1.0,
     mutations=(
