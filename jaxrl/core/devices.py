@@ -40,3 +40,17 @@ def spread(tree: Tree) -> Tree:
         return jax.lax.with_sharding_constraint(x, PartitionSpec(names))
 
     return jax.tree.map(split, tree)
+
+
+def gather(params: Tree) -> Tree:
+    """Gather parameters that the axis `fsdp` alone splits, where a network is applied to them.
+
+    So each device computes its share of the batch by whole kernels, as in ZeRO (Rajbhandari et
+    al., 2020, arXiv:1910.02054). Left to itself, XLA also splits activations by the kernels' axes
+    and exchanges those, which is many times as much. With the axis `model` it is left to itself.
+    """
+    mesh: Any = jax.sharding.get_abstract_mesh()
+    size = {name: mesh.shape[name] for name in (FSDP, MODEL) if name in mesh.axis_names}
+    if size.get(FSDP, 1) == 1 or size.get(MODEL, 1) > 1:
+        return params
+    return jax.tree.map(lambda x: jax.lax.with_sharding_constraint(x, PartitionSpec()), params)

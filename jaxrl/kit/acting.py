@@ -17,7 +17,7 @@ from jaxrl.core.types import Array, Key, TimeStep, Tree
 from jaxrl.kit.groups import EpsilonGreedy, OrnsteinUhlenbeck, Sampling
 from jaxrl.kit.net import Net
 from jaxrl.kit.recipe import Act
-from jaxrl.networks.heads import ILLEGAL, Categorical
+from jaxrl.networks.heads import ILLEGAL, Categorical, ReadOut
 
 
 class ActionValues(Protocol):
@@ -169,6 +169,8 @@ def temper(
 
     Source: Holtzman et al., 2020, "The curious case of neural text degeneration", section 3.1.
     """
+    if isinstance(policy, ReadOut) and top_p is None and mask is None:
+        return policy.tempered(temperature)
     legal = policy.logits > ILLEGAL / 2
     legal = legal if mask is None else legal & mask
     logits = jnp.where(legal, policy.logits, ILLEGAL)

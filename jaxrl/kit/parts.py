@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import optax
 
 from jaxrl.core import metrics as m
+from jaxrl.core.devices import gather
 from jaxrl.core.shared import is_shared
 from jaxrl.core.types import Array, Key, Tree
 from jaxrl.kit.groups import Optimizer, Target
@@ -63,6 +64,7 @@ class Part:
                 params = {**params, **jax.lax.stop_gradient(state)}
             return self.network.apply(params, *args, **options)
 
+        params = gather(params)
         if self.own_inputs:
             return jax.vmap(apply_one)(params, args)
         return vmap_members(lambda params: apply_one(params, args), self.members)(params)

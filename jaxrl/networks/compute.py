@@ -81,11 +81,15 @@ def module_again(function: Callable[..., Any]) -> Callable[..., Any]:
     return _again(nn.remat, function)
 
 
+def is_remat() -> bool:
+    """Return whether activations are to be computed again, in what is traced now."""
+    if _compute.get().remat:
+        _used.get()["remat"] += 1
+    return _compute.get().remat
+
+
 def _again(transform: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
-    if not _compute.get().remat:
-        return function
-    _used.get()["remat"] += 1
-    return transform(function)
+    return transform(function) if is_remat() else function
 
 
 # What has been changed in the traces of an algorithm that `with_compute` made.

@@ -16,10 +16,12 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxrl.core.types import Array, TimeStep
+from jaxrl.networks import compute
 from jaxrl.networks.dense import dense, hidden_matmul, matmul
-from jaxrl.networks.heads import Categorical, categorical
+from jaxrl.networks.heads import Categorical, ReadOut, categorical
 from jaxrl.networks.transformer import Cache, CachedDecoder
 
+LOGITS = 2**22  # that exist at once where activations are computed again: 16 MiB
 KERNELS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
@@ -220,7 +222,11 @@ class LanguageModel(nn.Module):
         and the memory after each step [T, B]. The memory is reset where `timestep.first`."""
         x = self.embed_tokens[timestep.observation]
         x, memory = self.decoder.unroll(x, timestep.first, memory)
-        return *self._outputs(x, timestep), memory
+        policy, value = self._outputs(x, timestep)
+        if compute.is_remat():
+            rows = max(1, LOGITS // self.architecture.vocabulary)
+            policy = ReadOut(x, self._kernel(), timestep.legal_actions, rows=rows)
+        return policy, value, memory
 
     def logits(self, tokens: Array) -> Array:
         """Return the logits [T, B, V] of the next token after each of whole texts [T, B]."""
@@ -233,7 +239,10 @@ class LanguageModel(nn.Module):
         return policy, self.value_head(x)[..., 0]
 
     def _logits(self, x: Array) -> Array:
-        return matmul(x, self.embed_tokens.T if self.architecture.tied else self.lm_head)
+        return matmul(x, self._kernel())
+
+    def _kernel(self) -> Array:
+        return self.embed_tokens.T if self.architecture.tied else self.lm_head
 
     def initial(self, n: int) -> Cache:
         """Return the memory [n] before an episode's first step."""

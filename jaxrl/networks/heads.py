@@ -11,7 +11,7 @@ import numpy as np
 from jaxrl.core.errors import UserError
 from jaxrl.core.spaces import Box, Discrete, MultiDiscrete, Space, bounds
 from jaxrl.core.types import Array
-from jaxrl.networks.dense import dense
+from jaxrl.networks.dense import dense, matmul
 from jaxrl.networks.initializers import initializer
 
 Distribution = distrax.Distribution
@@ -47,6 +47,90 @@ def categorical(logits: Array, legal_actions: Array | None = None) -> Categorica
     """Return the categorical distribution of `logits` [..., n] over `legal_actions`, bool
     [..., n]."""
     return Categorical(_mask(logits, legal_actions))
+
+
+class ReadOut(Categorical):
+    """The categorical distribution of logits that are a product of features and a kernel, of which
+    a part exists at a time: for vocabularies whose logits of a whole window would not fit memory.
+
+    The gradient computes each part again. Only log-probabilities and entropies are computed in
+    parts; whatever asks for `logits` gets all of them.
+
+    features: [..., D]. kernel: [D, n]. legal_actions: bool [..., n], None for all.
+    temperature: what the logits are divided by. rows: number of rows of logits in a part.
+    """
+
+    def __init__(
+        self,
+        features: Array,
+        kernel: Array,
+        legal_actions: Array | None = None,
+        temperature: Array | float = 1.0,
+        rows: int = 1,
+    ):
+        self._given = features, kernel, legal_actions, temperature
+        self._rows = rows
+        self._probs, self._dtype = None, jnp.int32
+
+    @property
+    def _logits(self) -> Array:
+        features, kernel, legal_actions, temperature = self._given
+        return _read_out(features, kernel, legal_actions, temperature).logits
+
+    @property
+    def num_categories(self) -> int:
+        return self._given[1].shape[-1]
+
+    def tempered(self, temperature: Array | float) -> ReadOut:
+        """Return the distribution with its logits divided by a temperature."""
+        features, kernel, legal_actions, own = self._given
+        return ReadOut(features, kernel, legal_actions, own * temperature, self._rows)
+
+    def log_prob(self, value):
+        return self.log_prob_and_entropy(value)[0]
+
+    def entropy(self):
+        return self.log_prob_and_entropy(jnp.zeros(self.batch_shape, jnp.int32))[1]
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        return self._given[0].shape[:-1]
+
+    def log_prob_and_entropy(self, value: Array) -> tuple[Array, Array]:
+        """Return the log-probabilities of values [...], and the entropies [...]."""
+        features, kernel, legal_actions, temperature = self._given
+        rows = min(self._rows, value.size)
+        count = -(-value.size // rows)
+
+        def split(x: Array) -> Array:  # [count, rows, ...], the last part filled up with zeros
+            flat = x.reshape(value.size, *x.shape[features.ndim - 1 :])
+            filled = jnp.pad(flat, ((0, count * rows - value.size), *((0, 0),) * (flat.ndim - 1)))
+            return filled.reshape(count, rows, *flat.shape[1:])
+
+        @jax.checkpoint
+        def part(given: tuple[Array, Array, Array | None]) -> tuple[Array, Array]:
+            x, value, legal = given
+            policy = _read_out(x, kernel, legal, temperature)
+            return policy.log_prob(value), policy.entropy()
+
+        found = jax.lax.map(part, jax.tree.map(split, (features, value, legal_actions)))
+        return jax.tree.map(lambda x: x.reshape(-1)[: value.size].reshape(value.shape), found)
+
+
+def _read_out(
+    features: Array, kernel: Array, legal: Array | None, temperature: Array | float
+) -> Categorical:
+    """Return the distribution of all logits, illegal ones the same at any temperature."""
+    logits = matmul(features, kernel)
+    return categorical(logits / temperature, legal)
+
+
+def log_prob_and_entropy(policy: Distribution, value: Array) -> tuple[Array, Array]:
+    """Return the log-probabilities of values and the entropies of a policy, with one pass over
+    logits that are computed in parts."""
+    if isinstance(policy, ReadOut):
+        return policy.log_prob_and_entropy(value)
+    return policy.log_prob(value), policy.entropy()
 
 
 class PolicyHead(nn.Module):

@@ -24,6 +24,7 @@ from jaxrl.runtime.driver import Program, Progress
 from jaxrl.runtime.host_program import HostProgram
 from jaxrl.runtime.members import seed_members
 from jaxrl.runtime.placement import format_bytes, in_units, with_shards
+from jaxrl.runtime.traffic import Traffic, count_traffic
 
 LONG_ENOUGH = 1.0  # seconds of training that are measured, at least
 UNITS = ["FLOPs", "kFLOPs", "MFLOPs", "GFLOPs", "TFLOPs", "PFLOPs"]
@@ -179,10 +180,22 @@ def _measure(own: Program, progress: Progress, steps: int, updates: int) -> list
     return [
         f"Activations and other scratch memory of an update: "
         f"{format_bytes(stats.temp_size_in_bytes)} on {device}.",
+        *([] if own.mesh is None else [_sent(count_traffic(compiled.as_text()))]),
         f"Measured here: {_time(compiling)} of compilation, {_time(each)} for an update "
         f"({steps / each:,.0f} steps/s), {_time(each * updates)} for the {updates:,} updates of "
         "the run without its evaluations.",
     ]
+
+
+def _sent(traffic: Traffic) -> str:
+    """Return a line that says what devices send each other in an update."""
+    if not traffic.total:
+        return "Devices send each other nothing."
+    # The loop over updates has no known length, and its body is an update.
+    least = "at least " if traffic.open_loops > 1 else ""
+    kinds = sorted(traffic.bytes.items(), key=lambda item: -item[1])
+    text = ", ".join(f"{format_bytes(size)} by {kind}" for kind, size in kinds if size)
+    return f"Each device sends {least}{format_bytes(traffic.total)} in an update ({text})."
 
 
 def _bytes_by_group(state: Any) -> dict[str, int]:

@@ -1,5 +1,6 @@
 """Language models from folders, against a forward pass in NumPy and against `transformers`."""
 
+import functools
 import json
 
 import jax
@@ -11,8 +12,10 @@ from jaxrl.core.errors import UserError
 from jaxrl.core.shared import Shared
 from jaxrl.core.types import TimeStep
 from jaxrl.kit.parts import Part, trainable
-from jaxrl.networks import decoder_files
+from jaxrl.networks import decoder, decoder_files
+from jaxrl.networks.compute import Compute, computing
 from jaxrl.networks.decoder import Adapters
+from jaxrl.networks.heads import ReadOut, log_prob_and_entropy
 
 safetensors = pytest.importorskip("safetensors.numpy")
 
@@ -182,6 +185,31 @@ def test_decoding_with_the_cache_is_the_whole_text_at_once(tmp_path):
     np.testing.assert_allclose(found[:, 0], whole[:, 0], atol=1e-5)
     again = jax.nn.log_softmax(logits(network, variables, TEXTS[5:]))
     np.testing.assert_allclose(found[5:, 1], again[:, 1], atol=1e-5)
+
+
+def test_a_window_computed_again_has_its_logits_in_parts(tmp_path, monkeypatch):
+    """The same log-probabilities, entropies and gradients of both."""
+    monkeypatch.setattr(decoder, "LOGITS", 4 * V)  # four tokens at a time
+    write_folder(tmp_path, "qwen2")
+    network = decoder_files.read_model(tmp_path, LENGTH)
+    variables, blank = network.init(jax.random.key(0)), network.initial(3).shrink()
+    fill = jnp.zeros(TEXTS.shape)
+    steps = TimeStep(jnp.asarray(TEXTS), fill, fill > 0, fill > 0, fill.at[0].set(1) > 0)
+
+    def loss(variables, is_again):
+        with computing(Compute(remat=is_again)):
+            policy = network.apply(variables, steps, blank, method="unroll")[0]
+        assert isinstance(policy, ReadOut) == is_again
+        both = log_prob_and_entropy(policy, jnp.asarray(TEXTS[::-1]))
+        return sum((x * jnp.cos(x)).sum() for x in both)
+
+    (one, slope), (other, again) = (
+        jax.jit(jax.value_and_grad(functools.partial(loss, is_again=x)))(variables)
+        for x in (False, True)
+    )
+    np.testing.assert_allclose(one, other, rtol=1e-5)
+    close = functools.partial(np.testing.assert_allclose, rtol=1e-3, atol=1e-4)
+    jax.tree.map(close, slope, again)
 
 
 def with_adapters(folder):

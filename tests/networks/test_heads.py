@@ -1,3 +1,5 @@
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,12 +9,16 @@ import scipy.stats
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.spaces import Box, Discrete, MultiDiscrete
+from jaxrl.kit.acting import temper
 from jaxrl.networks.heads import (
     PolicyHead,
+    ReadOut,
     SquashedHead,
+    categorical,
     check_action_space,
     check_discrete,
     gaussian,
+    log_prob_and_entropy,
 )
 
 INF = float("inf")
@@ -186,3 +192,71 @@ def test_only_a_policy_in_a_box_is_gaussian():
     assert mean.shape == deviation.shape == (5, 6)
     assert gaussian(policy(Box(0.0, 1.0, ())))[0].shape == (5, 1)
     assert gaussian(policy(Discrete(3))) is None and gaussian(policy(MultiDiscrete((2, 4)))) is None
+
+
+# ------------------------------------------------------------------------------- logits in parts
+
+T, B, D, N = 5, 3, 4, 7
+KERNEL = jax.random.normal(random.key(2), (D, N))
+WINDOW = jax.random.normal(random.key(3), (T, B, D))
+CHOSEN = jnp.arange(T * B).reshape(T, B) % N
+LEGAL = jax.random.bernoulli(random.key(4), 0.6, (T, B, N)).at[..., 2].set(True)
+
+
+@pytest.mark.parametrize("rows", [1, 4, 15, 100])
+@pytest.mark.parametrize("legal", [None, LEGAL], ids=["all", "some"])
+def test_logits_in_parts_are_the_same_policy(rows, legal):
+    """15 rows in parts of `rows`, with their gradients, at a temperature."""
+    chosen = CHOSEN if legal is None else jnp.where(jnp.arange(B) > 0, 2, legal.argmax(-1))
+
+    def numbers(in_parts, x, kernel, temperature):
+        if in_parts:
+            found = ReadOut(x, kernel, legal, rows=rows)
+        else:
+            found = categorical(x @ kernel, legal)
+        found = temper(found, temperature)
+        assert isinstance(found, ReadOut) == in_parts
+        return log_prob_and_entropy(found, chosen), found.logits
+
+    def total(in_parts, *given):
+        log_prob, entropy = numbers(in_parts, *given)[0]
+        weight = jnp.arange(T * B).reshape(T, B)
+        return (weight * log_prob).sum() + (weight**2 * entropy).sum()
+
+    given = WINDOW, KERNEL, jnp.float32(0.7)
+    close = functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-4)
+    jax.tree.map(close, numbers(True, *given), numbers(False, *given))
+    ours, theirs = (
+        jax.jit(jax.grad(functools.partial(total, way), (0, 1, 2)))(*given) for way in (True, False)
+    )
+    jax.tree.map(close, ours, theirs)
+
+
+def test_what_else_a_policy_in_parts_answers():
+    found = ReadOut(WINDOW, KERNEL, LEGAL, rows=4)
+    whole = categorical(WINDOW @ KERNEL, LEGAL)
+    np.testing.assert_array_equal(found.mode(), whole.mode())
+    assert found.num_categories == N and found.batch_shape == (T, B)
+    np.testing.assert_allclose(found.log_prob(CHOSEN), whole.log_prob(CHOSEN), rtol=1e-5)
+    np.testing.assert_allclose(found.entropy(), whole.entropy(), rtol=1e-5)
+    sampled = found.sample(seed=random.key(0))
+    np.testing.assert_array_equal(sampled, whole.sample(seed=random.key(0)))
+    through = jax.jit(lambda policy: policy.tempered(2.0).entropy())(found)  # it is a tree
+    np.testing.assert_allclose(through, temper(whole, 2.0).entropy(), rtol=1e-5)
+
+
+def test_only_a_part_of_the_logits_exists():
+    """The largest array of the gradient's program has the logits of one part."""
+
+    def biggest(rows):
+        def loss(x, kernel):
+            log_prob, entropy = ReadOut(x, kernel, rows=rows).log_prob_and_entropy(chosen)
+            return (log_prob + entropy).sum()
+
+        x, kernel = jnp.ones((256, 2, 8)), jnp.ones((8, 500))
+        chosen = jnp.zeros((256, 2), jnp.int32)
+        compiled = jax.jit(jax.grad(loss, (0, 1))).lower(x, kernel).compile()
+        return compiled.memory_analysis().temp_size_in_bytes
+
+    whole, logits = biggest(512), 512 * 500 * 4
+    assert whole > logits > 6 * biggest(8)

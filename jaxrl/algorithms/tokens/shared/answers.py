@@ -78,7 +78,7 @@ from jaxrl.kit import SEQUENCE, STEP, Loss, LossOutput, Minibatch, Net, Part, Re
 from jaxrl.kit.acting import check_sampling, sample_tempered, temper
 from jaxrl.kit.builder import source_group
 from jaxrl.kit.state import State
-from jaxrl.networks.heads import Categorical
+from jaxrl.networks.heads import Categorical, log_prob_and_entropy
 
 
 @struct
@@ -169,7 +169,7 @@ def evaluate(net: Net, x: Sample, as_sampled: bool = True) -> Evaluation:
     """
     policy, value = unroll(net.actor_critic, net, x.timestep)
     policy = restrict(net, policy, x.allowed) if as_sampled else policy
-    return Evaluation(policy.log_prob(x.action), policy.entropy(), value, policy)
+    return Evaluation(*log_prob_and_entropy(policy, x.action), value, policy)
 
 
 def restrict(net: Net, policy: Any, allowed: Array | None) -> Any:
