@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import distrax
 import flax.linen as nn
 import jax
@@ -75,7 +77,8 @@ class ReadOut(Categorical):
     @property
     def _logits(self) -> Array:
         features, kernel, legal_actions, temperature = self._given
-        return _read_out(features, kernel, legal_actions, temperature).logits
+        whole: Any = _read_out(features, kernel, legal_actions, temperature)
+        return whole.logits
 
     @property
     def num_categories(self) -> int:
@@ -125,7 +128,7 @@ def _read_out(
     return categorical(logits / temperature, legal)
 
 
-def log_prob_and_entropy(policy: Distribution, value: Array) -> tuple[Array, Array]:
+def log_prob_and_entropy(policy: Any, value: Array) -> tuple[Array, Array]:
     """Return the log-probabilities of values and the entropies of a policy, with one pass over
     logits that are computed in parts."""
     if isinstance(policy, ReadOut):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
+from collections.abc import Callable
 
 SENT = {
     "all-reduce": lambda size, n: 2 * size * (n - 1) / n,
@@ -72,14 +73,15 @@ def count_traffic(text: str) -> Traffic:
         if name not in known:
             known[name] = found = Traffic()
             for line in bodies.get(name, ()):
-                if instruction := _INSTRUCTION.match(line):
-                    found.add(_sent(*instruction.groups(), of))
+                if found_here := _INSTRUCTION.match(line):
+                    result, operation, rest = found_here.groups()
+                    found.add(_sent(result, operation, rest, of))
         return known[name]
 
     return of(entry)
 
 
-def _sent(result: str, operation: str, rest: str, of) -> Traffic:
+def _sent(result: str, operation: str, rest: str, of: Callable[[str], Traffic]) -> Traffic:
     """Return what one instruction sends. of: the traffic of a computation by its name."""
     kind = operation.removesuffix("-start")
     if kind in SENT:

@@ -30,7 +30,7 @@ def draw(key: Key) -> Game:
     policies = jax.nn.log_softmax(jax.random.normal(keys[0], (3, ANSWERS)))
     reward = jax.random.normal(keys[1], (ANSWERS,))
     score = jax.random.normal(keys[2], (ANSWERS, ANSWERS))
-    return Game(*policies, reward, jax.nn.sigmoid(2 * (score - score.T)))
+    return Game(*policies, reward, jax.nn.sigmoid(2 * (score - score.T)))  # pyright: ignore[reportCallIssue]
 
 
 def pairs(*values: Array) -> list[Array]:

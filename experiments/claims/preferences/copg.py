@@ -36,12 +36,12 @@ def errors_of(loss: Loss, x: Game) -> dict[str, Array]:
     exact = -2 * of_logits(lambda p: objective(p, x))  # each answer of a pair counts
 
     def labeled(p):  # the reward says only which of two is preferred
-        wins = losses.copg(*pairs(p, x.reference), jnp.float64(0.25), jnp.float64(-0.25), BETA)
+        wins = losses.copg(*pairs(p, x.reference), jnp.float64(0.25), jnp.float64(-0.25), BETA)  # pyright: ignore[reportCallIssue]
         return (chance(x.behavior) * x.preference * wins).sum()
 
     def ipo(p):
         chosen, rejected, *references = pairs(p, x.reference)
-        value = losses.ipo(chosen, rejected, *references, BETA)
+        value = losses.ipo(chosen, rejected, *references, BETA)  # pyright: ignore[reportCallIssue]
         return BETA / 2 * (chance(x.behavior) * x.preference * value).sum()
 
     return {

@@ -57,7 +57,7 @@ def by_regression(preference: Array, policy: Array, reference: Array, eta, beta)
     def step(opponent):
         begin = solvers.geometric_mixture(policy, reference, eta * beta)
         wins = preference @ jnp.exp(opponent)
-        loss = lambda z: losses.online_ipo(*pairs(z, begin, wins), 1 / eta)
+        loss = lambda z: losses.online_ipo(*pairs(z, begin, wins), 1 / eta)  # pyright: ignore[reportCallIssue]
         return minimum(lambda z: (chance(policy) * loss(z)).sum())
 
     return step(step(policy))

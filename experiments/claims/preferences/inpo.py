@@ -37,7 +37,7 @@ def errors_of(loss: Loss, x: Game) -> dict[str, Array]:
     last = jax.lax.fori_loop(0, STEPS, lambda _, p: step(p), x.policy)
     gap = solvers.preference_gap(x.preference, last, x.reference, BETA)
     given = pairs(x.policy, x.behavior, x.reference)
-    ipo = losses.ipo(*given[:2], *given[4:], BETA)
+    ipo = losses.ipo(*given[:2], *given[4:], BETA)  # pyright: ignore[reportCallIssue]
     return {
         "the minimum, mirror descent's step": distance(step(x.policy), exact),
         "the gap of the last policy": jnp.abs(gap),

@@ -38,7 +38,7 @@ def draw(key: Key) -> Case:
     keys = jax.random.split(key, 2)
     policies = jax.nn.log_softmax(jax.random.normal(keys[0], (2, ANSWERS)))
     paid = jax.random.randint(keys[1], (), 2, 7)
-    return Case(*policies, (jnp.arange(ANSWERS) < paid).astype(policies.dtype))
+    return Case(*policies, (jnp.arange(ANSWERS) < paid).astype(policies.dtype))  # pyright: ignore[reportCallIssue]
 
 
 def chance(log_prob: Array, x: Case) -> Array:
