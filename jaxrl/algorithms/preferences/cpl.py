@@ -98,7 +98,10 @@ def recipe(env: Environment, config: Config) -> Recipe:
         losses=(policy_loss,),
         update=update,
         needs=("mask",),
-        scores=policies.segment_scores(config.segments),
+        scores={
+            **policies.accuracy_scores(config.segments),
+            **(policies.DISTANCE if config.segments.teacher.score == "regret" else {}),
+        },
     )
 
 

@@ -107,11 +107,9 @@ def measure_distance(
     return {"distance_to_optimum": jnp.where(table.terminal, 0, apart).sum() / (~table.terminal).sum()}
 
 
-def segment_scores(segments: Segments) -> dict[str, str]:
-    """Return the names of what `measure_accuracy` and `measure_distance` return; see
-    `Recipe.scores`."""
-    found = ACCURACY if segments.held_out else {}
-    return {**found, **(DISTANCE if segments.teacher.score == "regret" else {})}
+def accuracy_scores(segments: Segments) -> dict[str, str]:
+    """Return the names of what `measure_accuracy` returns; see `Recipe.scores`."""
+    return ACCURACY if segments.held_out else {}
 
 
 def check(env: Environment, config: Any, name: str) -> None:

@@ -11,19 +11,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from jaxrl.algorithms.offline.shared import making
 from jaxrl.algorithms.preferences.shared.teachers import SCORES, score_of
+from jaxrl.core import metrics as m
+from jaxrl.core import trees
 from jaxrl.core.errors import UserError
 from jaxrl.core.hyper import MANY
+from jaxrl.core.staging import where_due
 from jaxrl.core.types import Array, Batch, Environment, Key, Policy, Source, Transition
 from jaxrl.envs.policies import mixed_skill
 from jaxrl.envs.wrappers import expert_channel
-from jaxrl.kit import Unit, group, static
+from jaxrl.kit import Net, Unit, group, static
 from jaxrl.kit.groups import INF
 from jaxrl.sources import played_by, rollouts, segment_pairs
 from jaxrl.sources.segments import Teacher, by_scores, set_columns
@@ -147,6 +151,40 @@ class Segments:
         state = source.init(key, source.hyper, policy)
         state, fresh, _ = source.collect(state, policy, key)
         return source.sample(state, fresh, key)
+
+
+@group
+class PartlyLabeled(Segments):
+    """Pairs of segments of recorded experience, and segments that nobody compared."""
+
+    others: int = static(1, low=0, high=MANY)
+    """Number of segments that nobody compared, of all of the data, for each pair of a gradient
+    step."""
+
+    def source(self, env: Environment) -> Source:
+        """Return a source of batches of both."""
+        return self.pairs(env, others=self.others)
+
+
+def set_unit(size: int = 1, others: int = 0, shift: float = 0.0) -> Unit:
+    """Return the unit of losses of whole sets of segments; see `sources.segment_pairs`."""
+    return Unit(sequences=True, columns=set_columns(size, others, shift))
+
+
+def descend_where(net: Net, due: Array, step: Callable[[Net], Net]) -> Net:
+    """Take a step where it is due; otherwise skip the computation, and its metrics are means of
+    nothing.
+
+    due: bool []. step: net -> net with other parts and metrics.
+    """
+
+    def take() -> tuple[Any, Any]:
+        new = step(net.replace(metrics={}))
+        return new.parts, new.metrics
+
+    _, shapes = jax.eval_shape(take)
+    parts, metrics = where_due(due, take, (net.parts, trees.zeros(shapes)))
+    return net.replace(parts=parts).report(**{n: m.mean(x, due) for n, x in metrics.items()})
 
 
 def split_sets(x: Array, size: int = 1, others: int = 0, shift: float = 0.0) -> Sequence[Array]:
