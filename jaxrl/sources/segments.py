@@ -13,6 +13,7 @@ the cross-entropy with the label 1/2.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import jax
@@ -22,18 +23,18 @@ import numpy as np
 from jaxrl.core import trees
 from jaxrl.core.errors import UserError
 from jaxrl.core.shared import Original, Shared
-from jaxrl.core.types import REPLICATED, Array, Batch, Key, Source, Transition, struct
+from jaxrl.core.types import REPLICATED, Array, Batch, Key, Source, Transition, Tree, struct
 from jaxrl.sources.rollouts import SPLIT, check_shards, window
 
 
 class Compare(Protocol):
     """Function by which a teacher compares segments."""
 
-    def __call__(self, first: Transition, second: Transition, user: Array, /) -> Array:
+    def __call__(self, first: Transition, second: Transition, user: Tree, /) -> Array:
         """Return the probability that the first segment is preferred, float32 [...]; exactly 1/2
         where the teacher prefers neither.
 
-        first, second: segments [T, ...]. user: number of the user who is asked, int32 [...].
+        first, second: segments [T, ...]. user: the user who is asked, leaves [...]; see `Teacher`.
         """
         ...
 
@@ -41,15 +42,15 @@ class Compare(Protocol):
 class Score(Protocol):
     """Function that tells what a teacher values in a step."""
 
-    def __call__(self, step: Transition, user: Array, /) -> Array:
+    def __call__(self, step: Transition, user: Tree, /) -> Array:
         """Return the score of each step [T, ...], such as its reward or its advantage.
 
-        step: [T, ...]. user: number of the user who is asked, int32 [...].
+        step: [T, ...]. user: the user who is asked, leaves [...]; see `Teacher`.
         """
         ...
 
 
-def reward_of(step: Transition, user: Array) -> Array:
+def reward_of(step: Transition, user: Tree) -> Array:
     """Return the reward of each step, which all users value."""
     return step.reward
 
@@ -71,7 +72,7 @@ def by_scores(
     equal: largest difference of the sums for which neither segment is preferred.
     """
 
-    def compare(first: Transition, second: Transition, user: Array) -> Array:
+    def compare(first: Transition, second: Transition, user: Tree) -> Array:
         def total(segment: Transition) -> Array:
             value = score(segment, user)
             weight = jnp.power(discount, jnp.arange(len(value)).astype(jnp.float32))
@@ -91,21 +92,22 @@ def by_scores(
 class Teacher:
     """A teacher who labels pairs of segments.
 
-    compare: whom the teacher prefers. users: number of different users, of whom each set of pairs
-    has one. mistakes: probability that a label is the opposite of what it should be. soft: whether
-    labels are the probabilities themselves, as if infinitely many teachers had been asked, instead
-    of drawn once. skip_ties: whether pairs of which neither is preferred are left out; if not,
-    their label is 1/2.
+    compare: what is preferred. user_of: recorded step -> what distinguishes the user who labels a
+    set of pairs, such as the goal of the step's episode; the step is drawn for each set. None where
+    all are alike. mistakes: probability that a label is the opposite of what it should be. soft:
+    whether labels are the probabilities themselves, as if infinitely many teachers had been asked,
+    instead of drawn once. skip_ties: whether pairs of which neither is preferred are left out; if
+    not, their label is 1/2.
     """
 
     compare: Compare = by_scores()
-    users: int = 1
+    user_of: Callable[[Transition], Tree] | None = None
     mistakes: float = 0.0
     soft: bool = False
     skip_ties: bool = False
 
-    def label(self, key: Key, first: Transition, second: Transition, user: Array) -> Labels:
-        """Return the labels of pairs of segments [T, ...]. user: int32 [...]."""
+    def label(self, key: Key, first: Transition, second: Transition, user: Tree) -> Labels:
+        """Return the labels of pairs of segments [T, ...]. user: leaves [...]."""
         preferred = self.compare(first, second, user)
         tie = preferred == 0.5
         right = self.mistakes + (1 - 2 * self.mistakes) * preferred
@@ -176,7 +178,7 @@ class SegmentPairs:
 
     data: transitions [M], `Shared` or of this run. windows: of them. starts: rows at which the
     segments of all N sets of S pairs begin, int32 [N, S, 2]. labels: [N, S]. user: who labeled a
-    set, int32 [N]. batches: batches so far, int32. order: numbers of the sets of a batch, split
+    set, leaves [N, ...]. batches: batches so far, int32. order: numbers of the sets of a batch, split
     over devices, int32 [n].
     """
 
@@ -184,7 +186,7 @@ class SegmentPairs:
     windows: Windows
     starts: Array
     labels: Labels
-    user: Array
+    user: Tree
     batches: Array
     order: Array
 
@@ -264,12 +266,18 @@ def segment_pairs(
         pair_key, user_key, label_key = jax.random.split(key, 3)
         windows = find_windows(last, length, held_out, of_held_out)
         starts = windows.draw(pair_key, (count, size, 2))
-        user = jax.random.randint(user_key, (count,), 0, teacher.users)
+        user = ()
+        if teacher.user_of is not None:
+            row = jax.random.randint(user_key, (count,), 0, len(transitions.reward))
+            user = teacher.user_of(jax.tree.map(lambda x: x[row], transitions))
+
+        def repeat(x):
+            return jnp.broadcast_to(x, (size, *x.shape))
 
         def label(key, starts, user):
             """Label the pairs of a set; one after the other, since segments take memory."""
             first, second = (segments_at(transitions, starts[:, i], length) for i in range(2))
-            return teacher.label(key, first, second, jnp.broadcast_to(user, (size,)))
+            return teacher.label(key, first, second, jax.tree.map(repeat, user))
 
         each = jax.random.split(label_key, count), starts, user
         labels = jax.lax.map(lambda x: label(*x), each, batch_size=min(count, 1024))

@@ -170,7 +170,7 @@ def test_ties_come_in_either_order_or_not_at_all():
 
 def test_all_pairs_of_a_set_have_the_same_user():
     sign = lambda step, user: jnp.where(user == 0, 1.0, -1.0) * step.reward
-    teacher = Teacher(by_scores(sign), users=2)
+    teacher = Teacher(by_scores(sign), user_of=lambda step: step.action % 2)
     source = segment_pairs(transitions(), teacher, length=2, count=100, batch_size=32, size=4)
     state, batch = draw(source)
     totals = np.array([REWARD[s : s + 2].sum() for s in range(ROWS - 1)])

@@ -18,7 +18,7 @@ from __future__ import annotations
 from jaxrl.algorithms.offline import iql as of_iql
 from jaxrl.algorithms.offline.shared.implicit import Implicit
 from jaxrl.algorithms.preferences.shared import segment_rewards
-from jaxrl.algorithms.preferences.shared.segment_rewards import RewardLearning
+from jaxrl.algorithms.preferences.shared.segment_rewards import RewardModel
 from jaxrl.algorithms.preferences.shared.segments import SMALL_SEGMENTS, PartlyLabeled
 from jaxrl.core.types import Environment
 from jaxrl.kit import AlgorithmBuilder, Recipe, group
@@ -29,7 +29,7 @@ class Config(Implicit):
     """Settings of implicit Q-learning from a reward model of preferences (arXiv:2310.13639)."""
 
     segments: PartlyLabeled = PartlyLabeled(others=0)
-    reward: RewardLearning = RewardLearning()
+    reward: RewardModel = RewardModel()
 
 
 def recipe(env: Environment, config: Config) -> Recipe:

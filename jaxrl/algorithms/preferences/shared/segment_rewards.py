@@ -30,20 +30,26 @@ READS = ("action", "observation")
 
 
 @group
-class RewardLearning:
-    """Reward model of steps, learned from pairs of segments."""
+class Learning:
+    """Learning of rewards from pairs of segments."""
 
     torso: Torso = Torso(hidden=(512, 512), initializer="orthogonal")
     """Hidden layers. Two of 512, orthogonal: authors' code of CPL."""
     optimizer: Optimizer = Optimizer(learning_rate=3e-4)
     """Optimizer settings. Adam, 3e-4: authors' code of CPL."""
+    steps: float = hyper(50_000.0, low=0, high=INF)
+    """Number of gradient steps. 50,000: authors' code of CPL."""
+
+
+@group
+class RewardModel(Learning):
+    """Reward model of steps, learned from pairs of segments."""
+
     reads: str = static("action", choices=READS)
     """What the reward of a step depends on: action (and the observation before it), or the
     observation that the action led to alone."""
     members: int = static(1, low=1, high=100)
     """Number of reward models with first weights of their own, whose mean is the reward."""
-    steps: float = hyper(50_000.0, low=0, high=INF)
-    """Number of gradient steps of the reward model. 50,000: authors' code of CPL."""
 
 
 def model_of(env: Environment, settings: Any) -> tuple[Any, tuple[Any, ...]]:
@@ -58,7 +64,7 @@ def model_of(env: Environment, settings: Any) -> tuple[Any, tuple[Any, ...]]:
 def predict_rewards(apply: Callable[..., Array], reads: str, t: Transition) -> Array:
     """Return the rewards [E, ...] of transitions [...] by each member of a reward model.
 
-    apply: the members' networks. reads: as in `RewardLearning`.
+    apply: the members' networks. reads: as in `RewardModel`.
     """
     if reads == "observation":
         return apply(t.next_timestep)

@@ -18,19 +18,19 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.algorithms.offline.shared import making
-from jaxrl.algorithms.preferences.shared.teachers import SCORES, score_of
+from jaxrl.algorithms.preferences.shared.teachers import SCORES, goal_of, score_of
 from jaxrl.core import metrics as m
 from jaxrl.core import trees
 from jaxrl.core.errors import UserError
 from jaxrl.core.hyper import MANY
 from jaxrl.core.staging import where_due
-from jaxrl.core.types import Array, Batch, Environment, Key, Policy, Source, Transition
+from jaxrl.core.types import Array, Batch, Environment, Key, Policy, Source, Transition, Tree
 from jaxrl.envs.policies import mixed_skill
 from jaxrl.envs.wrappers import expert_channel
 from jaxrl.kit import Net, Unit, group, static
 from jaxrl.kit.groups import INF
 from jaxrl.sources import played_by, rollouts, segment_pairs
-from jaxrl.sources.segments import Teacher, by_scores, set_columns
+from jaxrl.sources.segments import Compare, Teacher, by_scores, set_columns
 
 STREAMS = 64  # environments that play the data of a run, at most
 PAIR = Unit(sequences=True, columns=2)
@@ -41,8 +41,9 @@ class SimulatedTeacher:
     """Teacher who compares segments, as B-Pref's (arXiv:2111.03026)."""
 
     score: str = static("reward", choices=SCORES)
-    """What a step is worth to the teacher: its reward, or the exact advantage of the optimal
-    maximum-entropy policy (regret; finite tables alone)."""
+    """What a step is worth to the teacher: its reward; the exact advantage of the optimal
+    maximum-entropy policy (regret; finite tables alone); or the reward for the goal of a user, who
+    is drawn for each pair among the goals of the data (goal)."""
     discount: float = static(1.0, above=0, high=1)
     """Discount factor per step from the beginning of a segment on."""
     rationality: float = static(INF, above=0, high=INF)
@@ -63,11 +64,27 @@ class SimulatedTeacher:
 
     def teacher(self, env: Environment) -> Teacher:
         """Return the teacher that these settings describe."""
-        score = score_of(env, self.score, self.temperature, self.horizon_discount)
-        compare = by_scores(score, self.discount, self.rationality, self.equal)
         return Teacher(
-            compare, mistakes=self.mistakes, soft=self.soft, skip_ties=self.skip_ties
+            self.compare(env, self.rationality),
+            self.user_of,
+            mistakes=self.mistakes,
+            soft=self.soft,
+            skip_ties=self.skip_ties,
         )
+
+    def judge(self, env: Environment) -> Teacher:
+        """Return the same teacher, who makes no mistakes and leaves out ties."""
+        return Teacher(self.compare(env, INF), self.user_of, skip_ties=True)
+
+    def compare(self, env: Environment, rationality: float) -> Compare:
+        """Return what the teacher prefers."""
+        score = score_of(env, self.score, self.temperature, self.horizon_discount)
+        return by_scores(score, self.discount, rationality, self.equal)
+
+    @property
+    def user_of(self) -> Callable[[Transition], Tree] | None:
+        """What tells users apart, see `sources.segments.Teacher`."""
+        return goal_of if self.score == "goal" else None
 
 
 @group
@@ -132,19 +149,18 @@ class Segments:
         source = rollouts(advised, streams, -(-self.data_size // streams))
         return played_by(source, mixed_skill(advised, self.skills))
 
-    def held_out_pairs(self, env: Environment, key: Key, policy: Policy, count: int) -> Batch:
-        """Return `count` pairs of episodes that no batch has, with the labels of a teacher who
-        makes no mistakes, in the layout of `source`; pairs without a preference are masked."""
-        teacher = by_scores(
-            score_of(env, self.teacher.score, self.teacher.temperature, self.teacher.horizon_discount),
-            self.teacher.discount,
-            equal=self.teacher.equal,
-        )
+    def held_out_pairs(
+        self, env: Environment, key: Key, policy: Policy, count: int, size: int = 1
+    ) -> Batch:
+        """Return `count` sets of `size` pairs of episodes that no batch has, with the labels of a
+        teacher who makes no mistakes, in the layout of `source`; pairs without a preference are
+        masked."""
         source = self.pairs(
             env,
-            teacher=Teacher(teacher, skip_ties=True),
+            teacher=self.teacher.judge(env),
             count=count,
             batch_size=count,
+            size=size,
             of_held_out=True,
             num_shards=1,
         )
