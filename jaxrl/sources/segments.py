@@ -88,6 +88,9 @@ def by_scores(
     return compare
 
 
+BY_REWARD = by_scores()
+
+
 @dataclasses.dataclass(frozen=True)
 class Teacher:
     """A teacher who labels pairs of segments.
@@ -100,7 +103,7 @@ class Teacher:
     not, their label is 1/2.
     """
 
-    compare: Compare = by_scores()
+    compare: Compare = BY_REWARD
     user_of: Callable[[Transition], Tree] | None = None
     mistakes: float = 0.0
     soft: bool = False
@@ -178,8 +181,8 @@ class SegmentPairs:
 
     data: transitions [M], `Shared` or of this run. windows: of them. starts: rows at which the
     segments of all N sets of S pairs begin, int32 [N, S, 2]. labels: [N, S]. user: who labeled a
-    set, leaves [N, ...]. batches: batches so far, int32. order: numbers of the sets of a batch, split
-    over devices, int32 [n].
+    set, leaves [N, ...]. batches: batches so far, int32. order: numbers of the sets of a batch,
+    split over devices, int32 [n].
     """
 
     data: Any
@@ -207,7 +210,7 @@ def segment_pairs(
     name: str = "",
     num_shards: int = 1,
 ) -> Source:
-    """Draw batches of `batch_size` (n) sets of pairs of segments, which are labeled once, in `init`.
+    """Draw batches of `batch_size` (n) sets of pairs of segments, which are labeled in `init`.
 
     data: a dataset's transitions [M], whole episodes one after the other, which are `Shared`; or a
         source whose first window [L, B] is recorded in `init`, by its own player

@@ -32,7 +32,7 @@ def transitions(reward=REWARD):
     zero, no = np.zeros(ROWS, np.float32), np.zeros(ROWS, bool)
     first = np.concatenate([[True], last[:-1]])
     before = TimeStep(seen, zero, no, no, first)
-    after = TimeStep(seen + [0, 1], np.asarray(reward), last, no, no)
+    after = TimeStep(seen + np.float32([0, 1]), np.asarray(reward), last, no, no)
     return Transition(before, row, after, (), {})
 
 
@@ -134,10 +134,12 @@ def test_labels_are_as_probable_as_enumeration_says(kind):
     mistakes = options.pop("mistakes")
     soft = Teacher(by_scores(**options), mistakes=mistakes, soft=True)
     state, _ = draw(segment_pairs(transitions(), soft, length=3, count=500, batch_size=4))
-    expected = np.array([
-        probability(*(REWARD[s : s + 3] for s in pair), mistakes=mistakes, **options)
-        for pair in state.starts[:, 0]
-    ])
+    expected = np.array(
+        [
+            probability(*(REWARD[s : s + 3] for s in pair), mistakes=mistakes, **options)
+            for pair in state.starts[:, 0]
+        ]
+    )
     np.testing.assert_allclose(state.labels.preferred[:, 0], expected, atol=1e-5)
     # Labels that are drawn once are right as often, where the teacher prefers one at all.
     drawn = dataclasses.replace(soft, soft=False)
@@ -165,7 +167,9 @@ def test_ties_come_in_either_order_or_not_at_all():
     left_out = dataclasses.replace(tied, skip_ties=True)
     source = segment_pairs(transitions(reward), left_out, length=3, count=8, batch_size=8, others=1)
     _, batch = draw(source)
-    np.testing.assert_array_equal(batch.mask[0], np.tile([False, False, True], 8)[None].repeat(3, 0))
+    np.testing.assert_array_equal(
+        batch.mask[0], np.tile([False, False, True], 8)[None].repeat(3, 0)
+    )
 
 
 def test_all_pairs_of_a_set_have_the_same_user():
@@ -205,7 +209,7 @@ def test_each_run_may_play_its_own_data():
 def test_what_does_not_fit_is_refused():
     options = {"length": 3, "count": 4, "batch_size": 4}
     make = lambda **changes: segment_pairs(transitions(), Teacher(), **(options | changes))
-    with pytest.raises(UserError, match="No episode .* has a segment of 8 steps"):
+    with pytest.raises(UserError, match=r"No episode .* has a segment of 8 steps"):
         make(length=8)
     with pytest.raises(UserError, match="held out"):
         make(length=4, held_out=2, of_held_out=True)

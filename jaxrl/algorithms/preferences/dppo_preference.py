@@ -178,9 +178,7 @@ def measure(env: Environment, config: Any, policy: Policy, key: Key) -> dict[str
     return policies.measure_accuracy(env, config.segments, policy, key, score)
 
 
-dppo_preference = AlgorithmBuilder(
-    "dppo_preference", Config, recipe, check=check, measure=measure
-)
+dppo_preference = AlgorithmBuilder("dppo_preference", Config, recipe, check=check, measure=measure)
 
 TINY = SMALL_SEGMENTS | {
     "hidden": (8,),

@@ -2,10 +2,11 @@
 reinforcement learning from human feedback with variational preference learning", arXiv:2408.10075).
 
 Users disagree, so one reward model for all would be right about nobody. An encoder reads the set of
-pairs that one user labeled and tells what is known of this user, a Gaussian q(z); the reward r(s, z)
-depends on z. Both maximize the evidence lower bound
+pairs that one user labeled and tells what is known of this user, a Gaussian q(z); the reward of an
+observation depends on z. Both maximize the evidence lower bound, with R = sum_t r(s_t, z) over a
+segment,
 
-    E_q[sum over pairs of log sigmoid(sum_t r(preferred_t, z) - sum_t r(other_t, z))] - beta KL(q, N(0, I))
+    E_q[sum over pairs of log sigmoid(R(preferred) - R(other))] - beta KL(q, N(0, I))
 
 The policy depends on z too. It learns by implicit Q-learning (`iql`), here of all segments of a
 batch, from the rewards for users z that are drawn from N(0, I), scaled so that those of a batch lie
@@ -181,7 +182,7 @@ def answer(env: Environment, config: Any, questions: Transition, user: Tree) -> 
     questions: S pairs of segments, [T, 2 S]. user: what tells the user apart, of one user.
     """
     size = config.segments.size
-    first, second = (jax.tree.map(lambda x: x[:, i::2], questions) for i in range(2))
+    first, second = (jax.tree.map(lambda x, i=i: x[:, i::2], questions) for i in range(2))
     asked = jax.tree.map(lambda x: jnp.broadcast_to(x, (size, *x.shape)), user)
     kept = config.segments.teacher.judge(env).compare(first, second, asked) >= 0.5
 

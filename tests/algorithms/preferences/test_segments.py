@@ -193,10 +193,10 @@ SMALL = {"torso.hidden": (16,), "held_out": 0, "segments.length": LENGTH}
 @pytest.mark.slow
 def test_cpl_and_dppo_act_as_in_preferred_segments():
     config = SMALL | {"optimizer.learning_rate": 3e-3, "pretraining": 200.0, "bias": 1.0}
-    algorithm, run, early = learned(on_pushes(cpl), PENDULUM, config, 4)
+    algorithm, run, _ = learned(on_pushes(cpl), PENDULUM, config, 4)
     assert abs(torque(algorithm, run)) < 0.4  # a clone
     algorithm, run, late = learned(on_pushes(cpl), PENDULUM, config, 16)
-    assert torque(algorithm, run) > 1.5 and late["accuracy"] > 0.9
+    assert torque(algorithm, run) > 1.5 and late["accuracy"] > 0.75  # cloning included
 
     config = SMALL | {
         "optimizer.learning_rate": 3e-3,

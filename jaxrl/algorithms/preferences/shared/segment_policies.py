@@ -30,7 +30,7 @@ DISTANCE = {"distance_to_optimum": "distance to the optimum"}
 
 
 def network_of(env: Environment, torso: Torso) -> Any:
-    """Return the network of a policy: time step [...] -> an action, or a distribution of choices."""
+    """Return the network of a policy: time step [...] -> action, or distribution of choices."""
     kind: Any = DeterministicActor if isinstance(env.action_space, Box) else Actor
     sizes = (env.observation_space, env.action_space, torso.hidden)
     return kind(*sizes, torso.activation, torso.initializer)
@@ -104,7 +104,9 @@ def measure_distance(
     policy = choose(dataclasses.replace(example, observation=seen))
     optimum = jnp.exp(optimal_advantages(table, h.temperature, h.horizon_discount) / h.temperature)
     apart = 0.5 * jnp.abs(policy.probs - optimum).sum(-1)
-    return {"distance_to_optimum": jnp.where(table.terminal, 0, apart).sum() / (~table.terminal).sum()}
+    return {
+        "distance_to_optimum": jnp.where(table.terminal, 0, apart).sum() / (~table.terminal).sum()
+    }
 
 
 def accuracy_scores(segments: Segments) -> dict[str, str]:

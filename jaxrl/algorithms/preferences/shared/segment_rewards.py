@@ -107,7 +107,9 @@ def learned_rewards(recipe: Recipe, env: Environment, config: Any) -> Recipe:
         before=before,
         needs=("mask",),
     )
-    return dataclasses.replace(paid, scores={**recipe.scores, **policies.accuracy_scores(config.segments)})
+    return dataclasses.replace(
+        paid, scores={**recipe.scores, **policies.accuracy_scores(config.segments)}
+    )
 
 
 def correlation(x: Array, y: Array) -> Array:
