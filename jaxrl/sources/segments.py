@@ -319,7 +319,9 @@ def segment_pairs(
         sample,
         env_steps=updates,
         hyper=dict(getattr(data, "hyper", {})),
-        partition=SegmentPairs(*[REPLICATED] * 6, SPLIT),
+        partition=SegmentPairs(
+            REPLICATED, REPLICATED, REPLICATED, REPLICATED, REPLICATED, REPLICATED, SPLIT
+        ),
     )
 
 

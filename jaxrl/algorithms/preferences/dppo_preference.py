@@ -102,7 +102,7 @@ def predictor_of(env: Environment, config: Any) -> SegmentScore:
     return SegmentScore(env.observation_space, env.action_space, h.width, h.layers, h.heads)
 
 
-def rank_loss(distance: Array, score: Array, temperature: Array, bias: Array) -> m.Mean:
+def rank_loss(distance: Array, score: Array, temperature: Any, bias: Any) -> m.Mean:
     """Return the mean of `losses.direct_pref_po` over all pairs of segments with different scores.
 
     distance, score: [K].
@@ -173,7 +173,8 @@ def check(env: Environment, config: Any, name: str) -> None:
 
 def measure(env: Environment, config: Any, policy: Policy, key: Key) -> dict[str, Array]:
     """Return the predictor's `segment_policies.measure_accuracy`."""
-    network, params = predictor_of(env, config), policy.state.parts["predictor"].params
+    network: Any = predictor_of(env, config)
+    params = policy.state.parts["predictor"].params
     score = lambda t: network.apply(params, t.timestep, t.action)
     return policies.measure_accuracy(env, config.segments, policy, key, score)
 
