@@ -82,7 +82,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         metrics = {
             "contrast": contrast,
             "cloning": cloning,
-            "accuracy": accuracy(*(discounted(x, h.discount) for x in (chosen, rejected))),
+            "accuracy": accuracy(*(discounted_sum(x, h.discount) for x in (chosen, rejected))),
         }
         return LossOutput(jnp.where(early, cloning, contrast + h.cloning * cloning), metrics)
 
@@ -105,7 +105,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
     )
 
 
-def discounted(log_prob: Array, discount: Array) -> Array:
+def discounted_sum(log_prob: Array, discount: Array) -> Array:
     """Return the discounted sums [B] of the log-probabilities of segments [T, B]."""
     return jnp.tensordot(jnp.power(discount, jnp.arange(len(log_prob))), log_prob, 1)
 
@@ -118,7 +118,7 @@ def measure(env: Environment, config: Any, policy: Policy, key: Key) -> dict[str
 
     def score(t: Transition) -> Array:
         choice = network.apply(params, t.timestep)
-        return discounted(policies.log_likelihood(env, choice, t.action), discount)
+        return discounted_sum(policies.log_likelihood(env, choice, t.action), discount)
 
     found = policies.measure_accuracy(env, config.segments, policy, key, score)
     choose = lambda timestep: network.apply(params, timestep)

@@ -119,7 +119,7 @@ class Config(Implicit):
 
 
 class Encoder(nn.Module):
-    """What is known of users: labeled pairs of segments [..., S, 2, T] -> Gaussian [..., Z]."""
+    """Belief about users: labeled pairs of segments [..., S, 2, T] -> Gaussian [..., Z]."""
 
     observation_space: Space
     widths: tuple[int, ...]

@@ -39,7 +39,7 @@ def logistic(x):
     return np.log1p(np.exp(-x))
 
 
-def learned(builder, env, config, steps, seed=0):
+def train_on(builder, env, config, steps, seed=0):
     """Return the algorithm, its run after `steps` steps, and the last metrics."""
     algorithm = builder(env, config)
     run = jax.jit(functools.partial(start, algorithm))(random.key(seed))
@@ -105,9 +105,9 @@ EXACT = {
 @pytest.mark.slow
 def test_cpl_finds_the_optimal_maximum_entropy_policy_from_regrets():
     """No reward is seen, and no value is learned: preferences by regret are enough."""
-    algorithm, run, _ = learned(cpl, TABLE, EXACT, 30)
+    algorithm, run, _ = train_on(cpl, TABLE, EXACT, 30)
     assert algorithm.measure(run.state, random.key(1))["distance_to_optimum"] < 0.01
-    algorithm, run, _ = learned(cpl, TABLE, EXACT, 2)  # still a clone of random actions
+    algorithm, run, _ = train_on(cpl, TABLE, EXACT, 2)  # still a clone of random actions
     assert algorithm.measure(run.state, random.key(1))["distance_to_optimum"] > 0.2
 
 
@@ -193,9 +193,9 @@ SMALL = {"torso.hidden": (16,), "held_out": 0, "segments.length": LENGTH}
 @pytest.mark.slow
 def test_cpl_and_dppo_act_as_in_preferred_segments():
     config = SMALL | {"optimizer.learning_rate": 3e-3, "pretraining": 200.0, "bias": 1.0}
-    algorithm, run, _ = learned(on_pushes(cpl), PENDULUM, config, 4)
+    algorithm, run, _ = train_on(on_pushes(cpl), PENDULUM, config, 4)
     assert abs(torque(algorithm, run)) < 0.4  # a clone
-    algorithm, run, late = learned(on_pushes(cpl), PENDULUM, config, 16)
+    algorithm, run, late = train_on(on_pushes(cpl), PENDULUM, config, 16)
     assert torque(algorithm, run) > 1.5 and late["accuracy"] > 0.75  # cloning included
 
     config = SMALL | {
@@ -206,7 +206,7 @@ def test_cpl_and_dppo_act_as_in_preferred_segments():
         "smoothness": 0.0,
     }
     builder = on_pushes(dppo_preference, others=2, shift=1.0)
-    algorithm, run, metrics = learned(builder, PENDULUM, config, 4)
+    algorithm, run, metrics = train_on(builder, PENDULUM, config, 4)
     assert metrics["accuracy"] > 0.9 and abs(torque(algorithm, run)) < 0.3  # not learned yet
     predictor = jax.tree.map(np.asarray, run.state.agent.parts["predictor"].params)
     run, _ = jax.jit(lambda run: train(algorithm, run, 8))(run)
@@ -227,7 +227,7 @@ def test_a_reward_model_replaces_rewards():
         "target.rate": 0.05,
         "temperature": 0.5,
     }
-    algorithm, run, metrics = learned(on_pushes(preference_iql), PENDULUM, config, 20)
+    algorithm, run, metrics = train_on(on_pushes(preference_iql), PENDULUM, config, 20)
     assert metrics["reward_correlation"] > 0.95
     assert torque(algorithm, run) > 0.7
 

@@ -46,8 +46,8 @@ class RewardModel(Learning):
     """Reward model of steps, learned from pairs of segments."""
 
     reads: str = static("action", choices=READS)
-    """What the reward of a step depends on: action (and the observation before it), or the
-    observation that the action led to alone."""
+    """Input of the reward of a step: action (and the observation before it), or the observation
+    that the action led to alone."""
     members: int = static(1, low=1, high=100)
     """Number of reward models with first weights of their own, whose mean is the reward."""
 

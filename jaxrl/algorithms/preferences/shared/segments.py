@@ -41,14 +41,14 @@ class SimulatedTeacher:
     """Teacher who compares segments, as B-Pref's (arXiv:2111.03026)."""
 
     score: str = static("reward", choices=SCORES)
-    """What a step is worth to the teacher: its reward; the exact advantage of the optimal
-    maximum-entropy policy (regret; finite tables alone); or the reward for the goal of a user, who
-    is drawn for each pair among the goals of the data (goal)."""
+    """Worth of a step to the teacher: reward, regret or goal. A regret is the exact advantage of
+    the optimal maximum-entropy policy (finite tables alone), goal the reward for the goal of a
+    user, who is drawn for each set of pairs among the goals of the data."""
     discount: float = static(1.0, above=0, high=1)
     """Discount factor per step from the beginning of a segment on."""
     rationality: float = static(INF, above=0, high=INF)
-    """Factor on the difference of two segments' sums, whose sigmoid is the probability that the
-    first is preferred; infinite for a teacher who always prefers the larger sum."""
+    """Factor on the difference of two sums in the sigmoid that is the probability of a label;
+    infinite for a teacher who always prefers the larger sum."""
     mistakes: float = static(0.0, low=0, high=0.5)
     """Probability that a label is the opposite of what it should be."""
     equal: float = static(0.0, low=0)
@@ -83,7 +83,7 @@ class SimulatedTeacher:
 
     @property
     def user_of(self) -> Callable[[Transition], Tree] | None:
-        """What tells users apart, see `sources.segments.Teacher`."""
+        """Property that tells users apart, see `sources.segments.Teacher`."""
         return goal_of if self.score == "goal" else None
 
 
@@ -93,15 +93,15 @@ class Segments:
     run are gradient steps."""
 
     name: str = "medium-replay"
-    """Dataset: random, medium, expert, medium-replay or medium-expert (mixed), made at first use; a
-    path of a file in Minari's format; or empty for data that each run plays for itself."""
+    """Dataset: random, medium, expert, medium-replay or medium-expert (mixed), made at first use.
+    Or a path of a file in Minari's format, or empty for data that each run plays for itself."""
     data_size: int = static(50_000, low=1)
     """Number of steps of a dataset that is made, or that a run plays for itself."""
     data_seed: int = static(0, low=0, high=2**32 - 1)
     """Seed of a dataset that is made."""
     skills: tuple[float, ...] = static((0.0, 0.5, 1.0), low=-1, high=1, least_length=1)
-    """Skills of who plays a run's own data: each episode has one of them, the probability that an
-    action is the expert's and not random; a negative one that it is any but the expert's."""
+    """Skills of who plays a run's own data, one for each episode: the probability that an action is
+    the expert's and not random. A negative one is that of any action but the expert's."""
     length: int = static(64, low=1, high=MANY)
     """Number of steps of a segment. 64: Hejna et al."""
     count: int = static(2500, low=1, high=MANY)
