@@ -12,10 +12,16 @@ import pytest
 from jaxrl import envs
 from jaxrl.algorithms.preferences import cpl as of_cpl
 from jaxrl.algorithms.preferences import dppo_preference as of_dppo
+from jaxrl.algorithms.preferences import rl_vlm_f_offline as of_frames
 from jaxrl.algorithms.preferences.cpl import cpl
 from jaxrl.algorithms.preferences.dppo_preference import dppo_preference, rank_loss
 from jaxrl.algorithms.preferences.preference_iql import preference_iql
-from jaxrl.algorithms.preferences.shared.segment_rewards import correlation
+from jaxrl.algorithms.preferences.rl_vlm_f_offline import rl_vlm_f_offline
+from jaxrl.algorithms.preferences.shared.segment_rewards import (
+    correlation,
+    model_of,
+    predict_rewards,
+)
 from jaxrl.algorithms.preferences.shared.teachers import optimal_advantages
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
@@ -230,6 +236,20 @@ def test_a_reward_model_replaces_rewards():
     algorithm, run, metrics = train_on(on_pushes(preference_iql), PENDULUM, config, 20)
     assert metrics["reward_correlation"] > 0.95
     assert torque(algorithm, run) > 0.7
+
+
+def test_frames_are_paid_for_by_the_observation_that_a_step_led_to():
+    config = of_frames.Config()
+    _, inputs = model_of(PENDULUM, config.reward)
+    assert len(inputs) == 1 and config.reward.members == 3 and config.segments.length == 1
+    assert rl_vlm_f_offline.Config is of_frames.Config
+    t = pushes()
+    look = lambda timestep: timestep.observation.sum(-1)[None]
+    paid = predict_rewards(look, config.reward.reads, t)
+    np.testing.assert_array_equal(paid[0], t.next_observation.sum(-1))
+    both = lambda timestep, action: (timestep.observation.sum(-1) + action[..., 0])[None, :, None]
+    paid = predict_rewards(both, "action", t)
+    np.testing.assert_array_equal(paid[0], t.observation.sum(-1) + t.action[:, 0])
 
 
 def test_correlation():
