@@ -85,6 +85,14 @@ def measure_accuracy(
     return {"held_out_accuracy": right / jnp.maximum(known.sum(), 1)}
 
 
+def all_states(env: Environment) -> TimeStep:
+    """Return the time steps [S] of all states of a finite table that an observation tells."""
+    size = len(env.params.terminal)
+    seen = jnp.eye(size) if isinstance(env.observation_space, Box) else jnp.arange(size)
+    example = jax.tree.map(lambda x: jnp.repeat(x, size, 0), example_timestep(env))
+    return dataclasses.replace(example, observation=seen)
+
+
 def measure_distance(
     env: Environment, segments: Segments, choose: Callable[[TimeStep], Any]
 ) -> dict[str, Array]:
@@ -98,10 +106,7 @@ def measure_distance(
     if h.score != "regret":
         return {}
     table: Any = env.params
-    size = len(table.terminal)
-    seen = jnp.eye(size) if isinstance(env.observation_space, Box) else jnp.arange(size)
-    example = jax.tree.map(lambda x: jnp.repeat(x, size, 0), example_timestep(env))
-    policy = choose(dataclasses.replace(example, observation=seen))
+    policy = choose(all_states(env))
     optimum = jnp.exp(optimal_advantages(table, h.temperature, h.horizon_discount) / h.temperature)
     apart = 0.5 * jnp.abs(policy.probs - optimum).sum(-1)
     return {
