@@ -67,9 +67,8 @@ CLAIM = Claim(
         "policy from them, without a reward model and without RL, and is as good as or better than "
         "a reward model followed by implicit Q-learning, and than fine-tuning.",
     ),
-    claim="From 2,000 pairs of segments of random experience, labeled by their regret, CPL learns "
-    "a better policy than cloning, and one that is not worse than that of implicit Q-learning with "
-    "a reward model of the same pairs.",
+    claim="From pairs labeled by regret, CPL learns a better policy than cloning, and one no worse "
+    "than IQL with a reward model of these.",
     left_out="People, images, robots, and the conservative variant, whose optimum is another one.",
     parts=(
         "jaxrl/algorithms/preferences/cpl.py",
