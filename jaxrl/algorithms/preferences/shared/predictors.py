@@ -26,6 +26,8 @@ class SegmentScore(nn.Module):
     """A score of a segment: time step [T, B], action [T, B, ...] -> [B].
 
     Each step attends to all steps of its segment; the score is the mean of the steps' outputs.
+    Where a bias would change no difference of scores there is none, since its gradient would be
+    rounding errors.
     """
 
     observation_space: Space
@@ -43,8 +45,9 @@ class SegmentScore(nn.Module):
         place = nn.initializers.normal(0.02)
         x = (x + self.param("place", place, (len(x), 1, self.width))).swapaxes(0, 1)
         for _ in range(self.layers):
-            attention = nn.MultiHeadDotProductAttention(self.heads)
+            attention = nn.MultiHeadDotProductAttention(self.heads, use_bias=False)
             x = x + attention(nn.LayerNorm()(x))
             hidden = nn.relu(nn.Dense(4 * self.width)(nn.LayerNorm()(x)))
             x = x + nn.Dense(self.width)(hidden)
-        return nn.Dense(1)(nn.LayerNorm()(x))[..., 0].mean(1)
+        x = nn.LayerNorm(use_bias=False)(x)
+        return nn.Dense(1, use_bias=False)(x)[..., 0].mean(1)
