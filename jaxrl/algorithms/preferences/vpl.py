@@ -305,7 +305,7 @@ def measure(env: Environment, config: Any, policy: Policy, key: Key) -> dict[str
 vpl = AlgorithmBuilder("vpl", Config, recipe, check=check, measure=measure)
 
 TINY = SMALL_SEGMENTS | {
-    "env": "goal_maze",
+    "env": "point_maze",
     "torso.hidden": (8,),
     "user.torso.hidden": (8,),
     "user.steps": 2.0,
