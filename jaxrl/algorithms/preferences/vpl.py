@@ -308,6 +308,7 @@ TINY = SMALL_SEGMENTS | {
     "env": "point_maze",
     "torso.hidden": (8,),
     "user.torso.hidden": (8,),
+    "user.torso.activation": "tanh",  # a linear part of z would cancel, but for rounding errors
     "user.steps": 2.0,
     "latent": 3,
     "size": 2,
