@@ -13,6 +13,7 @@ from jaxrl.sources.rehearsal import rehearsal
 from jaxrl.sources.replay import replay
 from jaxrl.sources.rollouts import rollouts
 from jaxrl.sources.samplers import proportional
+from jaxrl.sources.segments import segment_pairs
 from jaxrl.sources.texts import given_texts, text_dataset
 from jaxrl.sources.trials import best_of_trials
 
@@ -35,6 +36,7 @@ __all__ = [
     "rehearsal",
     "replay",
     "rollouts",
+    "segment_pairs",
     "text_dataset",
     "with_branches",
 ]

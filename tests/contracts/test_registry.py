@@ -194,6 +194,7 @@ GATHERED = {
     "genetic": "the weights of parents",
     "ppga": "the weights of elites",
     "lifelong_ppo": "what the rehearsal buffer keeps",
+    "vpl": "the pairs of segments that a user is asked about",
     **dict.fromkeys(
         [
             *("gpg", "grpo", "pass_at_k", "ppo_max", "rloo", "rpg", "rpg_clipped", "spiral"),

@@ -12,22 +12,13 @@ from typing import Any
 
 from jaxrl import losses
 from jaxrl.algorithms.offline.shared.data import Data
+from jaxrl.algorithms.offline.shared.implicit import Implicit
 from jaxrl.core import spaces
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Array, Environment, Transition
-from jaxrl.kit import (
-    AlgorithmBuilder,
-    LossOutput,
-    Net,
-    Part,
-    Recipe,
-    group,
-    hyper,
-    loss,
-    static,
-)
+from jaxrl.kit import AlgorithmBuilder, LossOutput, Net, Part, Recipe, group, loss
 from jaxrl.kit.acting import sample
-from jaxrl.kit.groups import INF, Normalization, Optimizer, Target, Torso
+from jaxrl.kit.groups import Normalization
 from jaxrl.networks.actor_critic import Actor
 from jaxrl.networks.critics import ActionValues, Value
 from jaxrl.networks.heads import check_action_space
@@ -36,32 +27,12 @@ LARGEST_WEIGHT = 100.0  # largest weight of an imitated action: authors' code
 
 
 @group
-class Config:
+class Config(Implicit):
     """Settings of IQL: expectile regression of the value within the data, and advantage-weighted
     cloning (arXiv:2110.06169, equations 5 to 7)."""
 
     data: Data = Data()
-    torso: Torso = Torso(hidden=(256, 256))
-    critic: Optimizer = Optimizer(learning_rate=3e-4)
-    """Optimizer settings of the value and of the critics, separately. Adam, 3e-4: authors' code."""
-    actor: Optimizer = Optimizer(
-        learning_rate=3e-4, learning_rate_steps=1_000_000.0, schedule="cosine"
-    )
-    """Optimizer settings of the policy. Adam, 3e-4, with a cosine to 0 over the authors' 1M
-    gradient steps; constant where their agent continues online (authors' code)."""
-    target: Target = Target(rate=0.005)
     normalization: Normalization = Normalization()
-    num_critics: int = static(2, low=1)
-    """Number of critics; the minimum of their values is used."""
-
-    discount: float = hyper(0.99, low=0, high=1)
-    """Discount factor per step."""
-    reward_scale: float = hyper(1.0, above=0)
-    """Factor on rewards; the authors divide by the range of the data's returns."""
-    expectile: float = hyper(0.7, above=0, below=1)
-    """Expectile of the value over the data's actions: 0.5 is their mean, near 1 their maximum."""
-    temperature: float = hyper(1 / 3, above=0, high=INF, log=True)
-    """Temperature of the advantage weights, 1 / beta in the paper; infinite for plain cloning."""
 
 
 @loss("value")
@@ -93,7 +64,7 @@ def actor_loss(net: Net, x: Transition) -> LossOutput:
     return LossOutput(imitation, {"advantage": advantage})
 
 
-def recipe(env: Environment, config: Config) -> Recipe:
+def recipe(env: Environment, config: Implicit) -> Recipe:
     torso, timestep = config.torso, example_timestep(env)
     action = spaces.example(env.action_space)[None]
     more: Any = (torso.hidden, torso.activation, torso.initializer)
