@@ -101,7 +101,8 @@ def test_structure(name):
         "league": ["won", "exploitability"],
         "spiral": ["exploitability"],
         "general_utilities": ["utility"],
-        "grpo": ["pass@1"],
+        "token_supervised": ["pass@1"],
+        "grpo": [],
         "ppo": [],
     }.items(),
 )

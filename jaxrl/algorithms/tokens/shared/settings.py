@@ -144,8 +144,11 @@ class WholeAnswers(Grouped):
     which Adam is invariant."""
 
 
-# Smallest settings of every algorithm, and of those that learn in groups.
-SMALL = {"env": "addition", "env_params": {"digits": 1}, "recurrent": 8, "transformer": 1}
-SMALL |= {"epochs": 2, "minibatches": 2, "optimizer.learning_rate": 0.01}
+# Smallest settings of every algorithm, of those that learn in groups, and of those of them that need
+# to know which answers are right. (In sums untrained policies get none right, so nothing is learned;
+# every word has a reward.)
+SMALL = {"recurrent": 8, "transformer": 1, "epochs": 2, "minibatches": 2}
+SMALL |= {"optimizer.learning_rate": 0.01}
 SMALL |= {"optimizer.eps": 0.01}  # smaller values amplify rounding errors
-SMALL_GROUPS = SMALL | {"prompts": 4, "answers": 2, "num_shards": 4}
+SMALL_SUMS = SMALL | {"env": "addition", "env_params": {"digits": 1}}
+SMALL_GROUPS = SMALL | {"env": "judged_words", "prompts": 4, "answers": 2, "num_shards": 4}
