@@ -74,7 +74,7 @@ from jaxrl.algorithms.tokens.shared.settings import KL_ESTIMATES, Tokens
 from jaxrl.core import memory
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Array, Batch, Environment, TimeStep, Tree, struct
-from jaxrl.kit import SEQUENCE, STEP, Loss, LossOutput, Minibatch, Net, Part, Recipe
+from jaxrl.kit import SEQUENCE, STEP, Loss, LossOutput, Minibatch, Net, Part, Recipe, Unit
 from jaxrl.kit.acting import check_sampling, sample_tempered, temper
 from jaxrl.kit.builder import source_group
 from jaxrl.kit.state import State
@@ -259,7 +259,8 @@ def on_answers(
 ) -> Recipe:
     """Return the recipe of a token policy that learns from its own answers.
 
-    losses: of the actor-critic, and of other parts that are added to the recipe.
+    losses: of the actor-critic, and of other parts that are added to the recipe; minibatches keep
+        their units whole.
     learned: which decisions [T, B] losses see, from the whole sample; None: all.
     kl_in_reward: add -beta log(p / reference) to each token's reward, p when it was chosen: the
         objective of RLHF (Ouyang et al., 2022, equation 2).
@@ -319,6 +320,7 @@ def on_episodes(
     `on_answers`.
     """
     network = token_network(env, config)
+    unit = Unit(sequences=True, columns=max(loss.unit.columns for loss in losses))
 
     def step(net, minibatch):  # weights from the minibatch's own lengths
         weight = losses_.token_weights(minibatch.mask, config.average)
@@ -334,7 +336,7 @@ def on_episodes(
             mask &= learned(x)
         window = Minibatch(x, mask, batch.weight)
         limit = net.hyper.passes.target_kl
-        net = net.epochs(config.passes, window, step, unit=SEQUENCE, max_drift=limit)
+        net = net.epochs(config.passes, window, step, unit=unit, max_drift=limit)
         return net.update_targets()
 
     inputs = example_timestep(env), network.initial(1)
@@ -362,9 +364,10 @@ def token_scores(env: Environment) -> Mapping[str, str]:
     return {"success": "pass@1"} if "success" in (example_timestep(env).metrics or {}) else {}
 
 
-def check(env: Environment, config: Any, name: str) -> None:
+def check(env: Environment, config: Any, name: str, unit: Unit = SEQUENCE) -> None:
     """Raise `UserError` if no policy of these settings can act in `env`, or the episodes of an
-    update do not divide into the minibatches."""
+    update do not divide into the minibatches, in units of `unit`."""
     check_network(env, config, name)
     check_sampling(env.action_space, config, name)
-    config.passes.check(source_group(config).num_envs, env.max_steps or 1, unit=SEQUENCE)
+    group = source_group(config)
+    config.passes.check(group.num_envs, env.max_steps or 1, group.num_shards, unit)
