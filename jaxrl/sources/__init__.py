@@ -14,10 +14,12 @@ from jaxrl.sources.replay import replay
 from jaxrl.sources.rollouts import rollouts
 from jaxrl.sources.samplers import proportional
 from jaxrl.sources.texts import given_texts, text_dataset
+from jaxrl.sources.trees import as_trees
 from jaxrl.sources.trials import best_of_trials
 
 __all__ = [
     "Player",
+    "as_trees",
     "best_of_trials",
     "cast",
     "dataset",

@@ -187,14 +187,20 @@ def divergence(estimate: str, now: Evaluation, x: Sample) -> Array:
 
 def estimate_advantages(net: Net, batch: Batch, part: str = "actor_critic") -> WindowSample:
     """Estimate generalized advantages of the tokens of whole episodes by the actor-critic `part`.
+    What follows an episode's end is masked out."""
+    return sample_of(net, batch, *estimate_values(net, batch, part))
+
+
+def estimate_values(net: Net, batch: Batch, part: str = "actor_critic") -> tuple[Array, Array]:
+    """Return the values of the steps of whole episodes [T, B] and of their successors.
 
     The critic reads the first time step and all successors as one text of T + 1, so that it keeps
-    no memory after each step. What follows an episode's end is masked out.
+    no memory after each step.
     """
     x = batch.transitions
     text = jax.tree.map(lambda a, b: jnp.concatenate([a[:1], b]), x.timestep, x.next_timestep)
     _, value = unroll(getattr(net, part), net, text)
-    return sample_of(net, batch, value[:-1], value[1:])
+    return value[:-1], value[1:]
 
 
 def token_output(net: Net, x: Sample, now: Evaluation, token_loss: Array) -> LossOutput:
