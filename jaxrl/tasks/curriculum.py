@@ -62,7 +62,7 @@ def curriculum(params: Tree, draw: Draw, rate: float = 1.0, path: str = "curricu
     whose score is not finite are left out too.
 
     params: stacked parameters of the tasks, leading axis [K].
-    draw: `EVENLY`, `BY_FAILURE`, `by_rank(...)` or `by_value(...)`.
+    draw: `EVENLY`, `by_failure(...)`, `by_rank(...)` or `by_value(...)`.
     rate: share of the newest batch in a task's score; its first score counts whole.
     path: what comes before the names of the hyperparameters, which are `rate` and those of `draw`.
 
@@ -122,15 +122,23 @@ def curriculum(params: Tree, draw: Draw, rate: float = 1.0, path: str = "curricu
 EVENLY = Draw("evenly", lambda scores, hyper: jnp.full(scores.score.shape, 1 / len(scores.score)))
 
 
-def _failures(scores: Scores, hyper: Mapping[str, Array]) -> Array:
-    weights = jnp.where(scores.seen, jnp.clip(1 - scores.score, 0, 1), 1)
-    return _share(weights, jnp.ones_like(scores.seen))
+def by_failure(even: float = 0.0) -> Draw:
+    """Draw tasks in proportion to 1 - s, where the score s is a rate of success, 0 for tasks never
+    seen; evenly if all succeed.
 
+    even: share of the draws that are even. With 0, tasks are never drawn again once they succeed,
+        and a policy that forgets them does not show.
 
-# In proportion to 1 - s, where the score s is a rate of success, of 0 for tasks never seen; evenly
-# if all succeed. Source: Kimi team, 2025, "Kimi k1.5: scaling reinforcement learning with LLMs",
-# section 2.3.4 (prioritized sampling).
-BY_FAILURE = Draw("by failure", _failures)
+    Source: Kimi team, 2025, "Kimi k1.5: scaling reinforcement learning with LLMs", section 2.3.4
+    (prioritized sampling), without `even`.
+    """
+
+    def probabilities(scores: Scores, hyper: Mapping[str, Array]) -> Array:
+        weights = jnp.where(scores.seen, jnp.clip(1 - scores.score, 0, 1), 1)
+        failing = _share(weights, jnp.ones_like(scores.seen))
+        return (1 - hyper["even"]) * failing + hyper["even"] / len(weights)
+
+    return Draw("by failure", probabilities, {"even": np.float32(even)})
 
 
 def by_rank(temperature: float = 0.1, staleness: float = 0.1) -> Draw:

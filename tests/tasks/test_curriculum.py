@@ -14,7 +14,7 @@ from jaxrl.core.types import Agent, Batch, Info, Policy, TimeStep, Transition, s
 from jaxrl.envs.bandits.bandit import bandit
 from jaxrl.kit.groups import Replay
 from jaxrl.sources import episodes, kept_groups, mixed, recent, rehearsal, replay, rollouts
-from jaxrl.tasks import BY_FAILURE, EVENLY, by_rank, by_value, curriculum
+from jaxrl.tasks import EVENLY, by_failure, by_rank, by_value, curriculum
 from jaxrl.tasks.curriculum import Scores
 
 K = 5
@@ -76,13 +76,16 @@ def test_small_scores_keep_their_ratios():
 def test_failures_are_drawn_by_how_often_they_fail():
     """Kimi k1.5, section 2.3.4: in proportion to 1 - s; what was never tried counts as failed."""
     rate = np.array([0.25, 1.0, 0.5, 0.9, 0.0])
-    found = probabilities(BY_FAILURE, scores(rate, SEEN))
-    expected = np.array([0.75, 0.0, 0.5, 1.0, 1.0])  # the fourth was never seen
-    np.testing.assert_allclose(found, expected / expected.sum(), rtol=1e-6)
-    np.testing.assert_allclose(probabilities(BY_FAILURE, scores(np.ones(K), [True] * K)), 1 / K)
+    failing = np.array([0.75, 0.0, 0.5, 1.0, 1.0])  # the fourth was never seen
+    failing /= failing.sum()
+    for even in (0.0, 0.4):
+        found = probabilities(by_failure(even), scores(rate, SEEN))
+        np.testing.assert_allclose(found, (1 - even) * failing + even / K, rtol=1e-6)
+        solved = scores(np.ones(K), [True] * K)
+        np.testing.assert_allclose(probabilities(by_failure(even), solved), 1 / K)
 
 
-@pytest.mark.parametrize("draw", [by_rank(), by_value(), EVENLY, BY_FAILURE])
+@pytest.mark.parametrize("draw", [by_rank(), by_value(), EVENLY, by_failure()])
 def test_nothing_known_is_drawn_evenly(draw):
     np.testing.assert_allclose(probabilities(draw, scores(np.zeros(K), [False] * K)), 1 / K)
 

@@ -8,7 +8,7 @@ from jaxrl import envs
 from jaxrl.core import random
 from jaxrl.core.types import Policy
 from jaxrl.envs.wrappers.start_key import Params, start_key
-from jaxrl.tasks import BY_FAILURE, prompts, repeat
+from jaxrl.tasks import by_failure, prompts, repeat
 
 NOBODY = Policy(lambda *_: None, lambda n: (), ())
 
@@ -20,7 +20,7 @@ def begun(tasks, seed=0):
 
 def test_a_prompt_stays_the_same_and_each_run_has_its_own():
     env = envs.make("addition", digits=2)
-    tasks, environment = prompts(env.params, Params, 8, BY_FAILURE), start_key(env)
+    tasks, environment = prompts(env.params, Params, 8, by_failure()), start_key(env)
 
     @jax.jit
     def texts(state, key):
@@ -35,7 +35,7 @@ def test_a_prompt_stays_the_same_and_each_run_has_its_own():
 
 def test_prompts_that_fail_are_asked_more():
     env = envs.make("addition", digits=2)
-    tasks = repeat(prompts(env.params, Params, 4, BY_FAILURE, rate=0.5), 2)
+    tasks = repeat(prompts(env.params, Params, 4, by_failure(), rate=0.5), 2)
     state = begun(tasks)
     right = jnp.array([[1.0, 1.0], [1.0, 0.0], [0.0, 0.0], [1.0, 0.0]])
     for _ in range(2):  # the second time moves nothing

@@ -7,7 +7,7 @@ groups of answers by the policy that it begins with, pi_i, and descends
 of whole answers, whose gradient is that of equation 3; the mean of the group's rewards stands for
 tau log Z. As every iteration is another problem, each begins with a new optimizer. Short answers
 earn more and long ones less (2.3.3), and prompts are asked in proportion to 1 - s, where s is their
-rate of success (2.3.4).
+rate of success (2.3.4); a share of them is drawn evenly here, so that none is forgotten.
 
 An answer is right if its return is above 0. Prompts are of one fixed set, which is drawn when a run
 begins. Left out: the curriculum by labels of difficulty, partial rollouts (whole episodes cost the

@@ -10,7 +10,7 @@ from jaxrl.core.hyper import MANY
 from jaxrl.core.types import Array, Batch, Environment, Tasks
 from jaxrl.envs.wrappers.start_key import Params as Start
 from jaxrl.kit import Net, group, hyper, static
-from jaxrl.tasks import BY_FAILURE, Draw, prompts
+from jaxrl.tasks import by_failure, prompts
 
 
 @group
@@ -23,10 +23,14 @@ class PromptSet:
     """Number of prompts in the set."""
     rate: float = hyper(0.5, above=0, high=1)
     """Share of the newest group of answers in a prompt's rate of success."""
+    even: float = hyper(0.1, low=0, high=1)
+    """Share of the prompts that are drawn evenly, instead of in proportion to their failures. (With
+    0, as in Kimi k1.5's report, prompts are never asked again once they are answered right.)"""
 
-    def tasks(self, env: Environment, path: str, draw: Draw = BY_FAILURE) -> Tasks:
+    def tasks(self, env: Environment, path: str) -> Tasks:
         """Return the prompts as starts of episodes of `env`. path: of these settings in the
         Config."""
+        draw = by_failure(self.even)
         return prompts(env.params, Start, self.count, draw, self.rate, f"{path}.")
 
 
