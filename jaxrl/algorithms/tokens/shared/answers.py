@@ -32,11 +32,15 @@ masked out. Each algorithm's file states how answers are judged and the loss of 
 | reinforce_plus_plus | of each token, less the divergence | clipped surrogate | token |
 | reinforce_plus_plus_baseline | less the group's mean, in the batch | and the divergence | token |
 | spo_chain | of each segment, by branches from its ends | the same, of unlikely tokens | token |
+| spo_tree | the same, by the other paths of a tree | the same | token |
+| guide_grpo | standardized in its group | clipped, or of hinted answers shaped, ratio | token |
+| kimi_k1_5 | less the group's mean | regression of the log-ratio, one for an answer | - |
 | mt_grpo | of each turn: its own and the outcome's, standardized | clipped surrogate | token |
 | score | of each attempt, less the group's others | as gpg | constant |
 | pass_at_k | for pass@k | the same | token |
 | token_ppo | of each token, by a critic, less the divergence | clipped surrogate | token |
-| nlpo | the same, of tokens in the nucleus of a masking policy | the same | token |
+| ma_rlhf | the same, of each macro action | the same | token |
+| nlpo | as token_ppo, of tokens in the nucleus of a masking policy | the same | token |
 | ppo_max | the same, of rewards on a known scale, by a critic of its own | the same | token |
 | rpg | as rloo | its own, with the divergence in it | token |
 | rpg_clipped | as rloo, with the divergence in it | clipped surrogate | token |
