@@ -5,7 +5,7 @@ from jaxrl.sources.casting import Player, cast
 from jaxrl.sources.dataset import dataset, mixed
 from jaxrl.sources.demonstrations import played_by, played_through
 from jaxrl.sources.episodes import episodes
-from jaxrl.sources.guided import guided, hinted_starts
+from jaxrl.sources.hints import with_hints
 from jaxrl.sources.kept_groups import kept_groups
 from jaxrl.sources.pairs import judged_pairs, pair_dataset
 from jaxrl.sources.recent import recent
@@ -26,8 +26,6 @@ __all__ = [
     "dataset",
     "episodes",
     "given_texts",
-    "guided",
-    "hinted_starts",
     "judged_pairs",
     "kept_groups",
     "mixed",
@@ -42,4 +40,5 @@ __all__ = [
     "rollouts",
     "text_dataset",
     "with_branches",
+    "with_hints",
 ]

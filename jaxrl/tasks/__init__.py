@@ -2,7 +2,7 @@
 
 from jaxrl.tasks.basic import draw_once, each, fixed, randomize, schedule
 from jaxrl.tasks.curriculum import EVENLY, Draw, by_failure, by_rank, by_value, curriculum
-from jaxrl.tasks.groups import repeat, starts
+from jaxrl.tasks.groups import hinted_starts, repeat, starts
 from jaxrl.tasks.prompts import prompts
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "draw_once",
     "each",
     "fixed",
+    "hinted_starts",
     "prompts",
     "randomize",
     "repeat",

@@ -16,7 +16,7 @@ from jaxrl.sources import as_trees
 ENV = envs.make("judged_words", letters=3, length=5)
 
 
-def untrained():
+def new_policy():
     network = policy_network(ENV, LinearTorso(), Memory(recurrent=8, transformer=1))
     timestep = jax.vmap(ENV.reset, in_axes=(0, None))(
         jax.random.split(random.key(5), 1), ENV.params
@@ -37,7 +37,7 @@ def test_paths_share_their_beginnings_and_part_at_the_nodes():
 
     @jax.jit
     def play(key):
-        policy = untrained()
+        policy = new_policy()
         return source.collect(source.init(key, {}, policy), policy, key)[1]
 
     batch = play(random.key(0))

@@ -13,7 +13,7 @@ from jaxrl.tasks import by_failure, prompts, repeat
 NOBODY = Policy(lambda *_: None, lambda n: (), ())
 
 
-def begun(tasks, seed=0):
+def start(tasks, seed=0):
     hyper = {name: jnp.float32(value) for name, value in tasks.hyper.items()}
     return tasks.init(random.key(seed), NOBODY, hyper)
 
@@ -27,8 +27,8 @@ def test_a_prompt_stays_the_same_and_each_run_has_its_own():
         read = lambda task, key: environment.reset(key, tasks.params(state, task))[0].text
         return jax.vmap(read)(jnp.arange(8), jax.random.split(key, 8))
 
-    first, again = (texts(begun(tasks), random.key(i)) for i in (1, 2))
-    other = texts(begun(tasks, seed=1), random.key(1))
+    first, again = (texts(start(tasks), random.key(i)) for i in (1, 2))
+    other = texts(start(tasks, seed=1), random.key(1))
     np.testing.assert_array_equal(first, again)
     assert len(np.unique(first, axis=0)) > 4 and (first != other).any(1).all()
 
@@ -36,7 +36,7 @@ def test_a_prompt_stays_the_same_and_each_run_has_its_own():
 def test_prompts_that_fail_are_asked_more():
     env = envs.make("addition", digits=2)
     tasks = repeat(prompts(env.params, Params, 4, by_failure(), rate=0.5), 2)
-    state = begun(tasks)
+    state = start(tasks)
     right = jnp.array([[1.0, 1.0], [1.0, 0.0], [0.0, 0.0], [1.0, 0.0]])
     for _ in range(2):  # the second time moves nothing
         state = tasks.feedback(state, jnp.repeat(jnp.arange(4), 2), right.ravel(), None)

@@ -28,10 +28,12 @@ from jaxrl.algorithms.tokens.shared.settings import SMALL, Clipped, Groups
 from jaxrl.core.hyper import MANY
 from jaxrl.core.types import Array, Batch, Environment, Source
 from jaxrl.envs.wrappers import start_key
+from jaxrl.envs.wrappers.start_key import Params as Start
 from jaxrl.kit import AlgorithmBuilder, LossOutput, Net, Recipe, group, hyper, loss, static
 from jaxrl.kit.groups import Optimizer, Passes
-from jaxrl.sources import episodes, guided, hinted_starts
+from jaxrl.sources import episodes, with_hints
 from jaxrl.sources.rollouts import check_shards
+from jaxrl.tasks import hinted_starts
 
 
 @group
@@ -45,9 +47,9 @@ class Guided(Groups):
         """Return a source of whole episodes, with those of a group adjacent. Raises `UserError` for
         an environment without hints, and if a group would be split between shards."""
         check_shards(self.num_shards, prompts=self.prompts)
-        starts, both = hinted_starts(env.params, self.answers), 2 * self.num_envs
-        played = episodes(start_key(env), both, starts, self.num_shards)
-        return guided(played, self.answers)
+        starts = hinted_starts(env.params, Start, self.answers)
+        played = episodes(start_key(env), 2 * self.num_envs, starts, self.num_shards)
+        return with_hints(played, self.answers)
 
 
 @group

@@ -30,7 +30,7 @@ def params_of(state):
     return state.agent.parts["actor_critic"].params
 
 
-def played(algorithm):
+def collect_once(algorithm):
     """Return a new run, and a batch that its policy played."""
     assert algorithm.source is not None
     run = start(algorithm, random.key(0))
@@ -45,7 +45,7 @@ def first_step(request):
 
     @jax.jit
     def step():
-        run, batch = played(algorithm)
+        run, batch = collect_once(algorithm)
         agent, info = algorithm.agent.update(run.state.agent, batch, random.key(2))
         return run, batch, agent.parts["actor_critic"].params, info.feedback
 

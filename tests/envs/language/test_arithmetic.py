@@ -100,7 +100,7 @@ def test_a_hint_is_the_beginning_of_the_answer():
         env = envs.make("hinted_addition", digits=digits, hint=hint, hinted=hinted)
 
         @jax.jit
-        def solved(key, env=env):
+        def solve(key, env=env):
             state, _ = env.reset(key, env.params)
 
             def step(state, _):
@@ -110,7 +110,7 @@ def test_a_hint_is_the_beginning_of_the_answer():
             state, reward = jax.lax.scan(step, state, None, env.max_steps)
             return state.text, reward
 
-        text, reward = jax.vmap(solved)(jax.random.split(jax.random.key(0), 100))
+        text, reward = jax.vmap(solve)(jax.random.split(jax.random.key(0), 100))
         told = 0
         for row in np.asarray(text):
             written = "".join(names[i] for i in row)

@@ -12,15 +12,16 @@ from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Policy
 from jaxrl.envs.language.arithmetic import HINTED_VOCABULARY
-from jaxrl.envs.wrappers import start_key
+from jaxrl.envs.wrappers.start_key import Params, start_key
 from jaxrl.kit.groups import LinearTorso, Memory
-from jaxrl.sources import episodes, guided, hinted_starts
+from jaxrl.sources import episodes, with_hints
+from jaxrl.tasks import hinted_starts
 
 ENV, SIZE = envs.make("hinted_addition", digits=1, hint=2, high=3), 3
 HIDDEN, END = (HINTED_VOCABULARY.index(token) for token in "?.")
 
 
-def guessing():
+def guesser():
     """Return a policy that writes digits up to 2 and ends at random."""
     network = policy_network(ENV, LinearTorso(), Memory(recurrent=8, transformer=1))
     timestep = jax.vmap(ENV.reset, in_axes=(0, None))(
@@ -39,13 +40,13 @@ def guessing():
 
 
 def test_hinted_episodes_replace_groups_that_fail():
-    starts = hinted_starts(ENV.params, SIZE)
+    starts = hinted_starts(ENV.params, Params, SIZE)
     played = episodes(start_key(ENV), 48 * SIZE, starts)
-    source = guided(played, SIZE)
+    source = with_hints(played, SIZE)
 
     @jax.jit
     def play(key):
-        policy = guessing()
+        policy = guesser()
         state = source.init(key, {}, policy)
         return played.collect(state, policy, key)[1], source.collect(state, policy, key)[1]
 
@@ -87,4 +88,4 @@ def test_what_has_no_hints_is_refused():
     with pytest.raises(UserError, match="parameter 'hinted'"):
         Guided(prompts=2, answers=2).source(envs.make("addition"))
     with pytest.raises(UserError, match="do not form groups of 4"):
-        hinted_starts(ENV.params, 2).sample((), random.key(0), 6)
+        hinted_starts(ENV.params, Params, 2).sample((), random.key(0), 6)

@@ -9,43 +9,15 @@ import jax.numpy as jnp
 
 from jaxrl.core import trees
 from jaxrl.core.errors import UserError
-from jaxrl.core.types import Array, Batch, Key, Source, Tasks, Transition, Tree
-from jaxrl.envs.wrappers.start_key import Params as Start
+from jaxrl.core.types import Array, Batch, Source, Transition
 from jaxrl.sources.rollouts import window
 
-FIELD = "hinted"
 
-
-def hinted_starts(params: Tree, size: int) -> Tasks:
-    """Return starts of groups of 2 `size` neighboring episodes, the second half of which has hints.
-
-    params: the environment's, with a number `hinted`, 0 or 1 for never or always. Which start an
-    episode has must not depend on it. The id of a task is its key and whether it has a hint. Raises
-    `UserError` for other params, and when tasks are sampled for a number of episodes that is no
-    multiple of 2 `size`.
-    """
-    if FIELD not in getattr(params, "__dataclass_fields__", {}):
-        raise UserError(f"Guided groups need an environment with the parameter '{FIELD}'.")
-
-    def sample(state: Tree, key: Key, n: int) -> tuple[Key, Array]:
-        if n % (2 * size):
-            raise UserError(f"{n} episodes do not form groups of {2 * size}.")
-        keys = jnp.repeat(jax.random.split(key, n // (2 * size)), 2 * size, axis=0)
-        return keys, jnp.arange(n) // size % 2 == 1
-
-    def with_start(state: Tree, task: tuple[Key, Array]) -> Start:
-        key, hinted = task
-        return Start(dataclasses.replace(state, **{FIELD: hinted.astype(jnp.float32)}), key)
-
-    init = lambda key, policy, hyper: trees.strong(params)
-    return Tasks("hinted starts", init, sample, with_start)
-
-
-def guided(source: Source, size: int) -> Source:
+def with_hints(source: Source, size: int) -> Source:
     """Hand out the episodes with hints of those groups in which no episode without is right.
 
-    source: whole episodes of `hinted_starts`, each group of `size` (G) without a hint followed by
-        as many with one. An episode is right if its return is above 0.
+    source: whole episodes of `tasks.hinted_starts`, each group of `size` (G) without a hint
+        followed by as many with one. An episode is right if its return is above 0.
 
     Batches have half of the episodes, in groups of G. Where they are those with hints, what was
     read is replaced by what is read without (all that is observed up to the first decision, which
@@ -91,7 +63,7 @@ def guided(source: Source, size: int) -> Source:
 
     return dataclasses.replace(
         source,
-        name=f"guided({source.name})",
+        name=f"with_hints({source.name})",
         collect=collect,
         sample=lambda state, fresh, key: fresh,
     )
