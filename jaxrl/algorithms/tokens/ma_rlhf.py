@@ -38,7 +38,7 @@ class Macro:
 
     ends: str = static("fixed", choices=ENDS)
     """End of a macro action: fixed (after `size` tokens), random (after one of `sizes`), or
-    perplexity (before a token that the reference finds less likely than the last)."""
+    perplexity (before one less likely for the reference)."""
     size: int = static(5, low=1, high=MANY)
     """Number of tokens of a macro action, if it is fixed."""
     sizes: tuple[int, ...] = static((1, 2, 3, 5, 10), low=1, least_length=1)
