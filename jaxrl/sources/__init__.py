@@ -5,6 +5,7 @@ from jaxrl.sources.casting import Player, cast
 from jaxrl.sources.dataset import dataset, mixed
 from jaxrl.sources.demonstrations import played_by, played_through
 from jaxrl.sources.episodes import episodes
+from jaxrl.sources.hints import with_hints
 from jaxrl.sources.kept_groups import kept_groups
 from jaxrl.sources.pairs import judged_pairs, pair_dataset
 from jaxrl.sources.recent import recent
@@ -15,10 +16,12 @@ from jaxrl.sources.rollouts import rollouts
 from jaxrl.sources.samplers import proportional
 from jaxrl.sources.segments import segment_pairs
 from jaxrl.sources.texts import given_texts, text_dataset
+from jaxrl.sources.trees import as_trees
 from jaxrl.sources.trials import best_of_trials
 
 __all__ = [
     "Player",
+    "as_trees",
     "best_of_trials",
     "cast",
     "dataset",
@@ -39,4 +42,5 @@ __all__ = [
     "segment_pairs",
     "text_dataset",
     "with_branches",
+    "with_hints",
 ]

@@ -30,7 +30,7 @@ class Scores:
     episodes: Array
     """Episodes that have begun so far: int32."""
     hyper: dict[str, Any]
-    """Hyperparameters of the draw, and `rate`."""
+    """Hyperparameters of the draw, and `rate`, by their names in a run."""
 
 
 class Probabilities(Protocol):
@@ -62,7 +62,7 @@ def curriculum(params: Tree, draw: Draw, rate: float = 1.0, path: str = "curricu
     whose score is not finite are left out too.
 
     params: stacked parameters of the tasks, leading axis [K].
-    draw: `EVENLY`, `by_rank(...)` or `by_value(...)`.
+    draw: `EVENLY`, `by_failure(...)`, `by_rank(...)` or `by_value(...)`.
     rate: share of the newest batch in a task's score; its first score counts whole.
     path: what comes before the names of the hyperparameters, which are `rate` and those of `draw`.
 
@@ -74,7 +74,7 @@ def curriculum(params: Tree, draw: Draw, rate: float = 1.0, path: str = "curricu
 
     def init(key, policy, hyper):
         nothing = jnp.zeros(number, jnp.float32)
-        own = {name: jnp.asarray(hyper[path + name], jnp.float32) for name in defaults}
+        own = {path + name: jnp.asarray(hyper[path + name], jnp.float32) for name in defaults}
         return Scores(
             trees.strong(params),
             nothing,
@@ -85,7 +85,8 @@ def curriculum(params: Tree, draw: Draw, rate: float = 1.0, path: str = "curricu
         )
 
     def sample(state: Scores, key, n):
-        logits = jnp.log(draw.probabilities(state, state.hyper))
+        own = {name: state.hyper[path + name] for name in draw.hyper}
+        logits = jnp.log(draw.probabilities(state, own))
         return jax.random.categorical(key, logits, shape=(n,)).astype(jnp.int32)
 
     def update(state: Scores, policy, transitions):
@@ -100,7 +101,7 @@ def curriculum(params: Tree, draw: Draw, rate: float = 1.0, path: str = "curricu
         steps = add(known.astype(jnp.float32))
         mean = add(jnp.where(known, score, 0.0)) / jnp.maximum(steps, 1.0)
         moved = jnp.where(
-            state.seen, state.score + state.hyper["rate"] * (mean - state.score), mean
+            state.seen, state.score + state.hyper[path + "rate"] * (mean - state.score), mean
         )
         here = steps > 0
         return dataclasses.replace(
@@ -119,6 +120,25 @@ def curriculum(params: Tree, draw: Draw, rate: float = 1.0, path: str = "curricu
 
 
 EVENLY = Draw("evenly", lambda scores, hyper: jnp.full(scores.score.shape, 1 / len(scores.score)))
+
+
+def by_failure(even: float = 0.0) -> Draw:
+    """Draw tasks in proportion to 1 - s, where the score s is a rate of success, 0 for tasks never
+    seen; evenly if all succeed.
+
+    even: share of the draws that are even. With 0, tasks are never drawn again once they succeed,
+        and a policy that forgets them does not show.
+
+    Source: Kimi team, 2025, "Kimi k1.5: scaling reinforcement learning with LLMs", section 2.3.4
+    (prioritized sampling), without `even`.
+    """
+
+    def probabilities(scores: Scores, hyper: Mapping[str, Array]) -> Array:
+        weights = jnp.where(scores.seen, jnp.clip(1 - scores.score, 0, 1), 1)
+        failing = _share(weights, jnp.ones_like(scores.seen))
+        return (1 - hyper["even"]) * failing + hyper["even"] / len(weights)
+
+    return Draw("by failure", probabilities, {"even": np.float32(even)})
 
 
 def by_rank(temperature: float = 0.1, staleness: float = 0.1) -> Draw:

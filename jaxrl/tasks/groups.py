@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from jaxrl.core import trees
 from jaxrl.core.errors import UserError
-from jaxrl.core.types import Key, Tasks, Tree
+from jaxrl.core.types import Array, Key, Tasks, Tree
 
 
 class Join(Protocol):
@@ -37,6 +37,33 @@ def starts(params: Tree, join: Join) -> Tasks:
         sample=lambda state, key, n: jax.random.split(key, n),
         params=lambda state, task: join(state, task),
     )
+
+
+def hinted_starts(params: Tree, join: Join, size: int) -> Tasks:
+    """Return starts of groups of 2 `size` neighboring episodes, the second half of which has hints.
+
+    params: the environment's, with a number `hinted`, 0 or 1 for never or always. Which start an
+        episode has must not depend on it.
+    join: as in `starts`.
+
+    The id of a task is its key and whether it has a hint. Raises `UserError` for other params, and
+    when tasks are sampled for a number of episodes that is no multiple of 2 `size`.
+    """
+    if not hasattr(params, "hinted"):
+        raise UserError("Starts with hints need an environment with the parameter 'hinted'.")
+
+    def sample(state: Tree, key: Key, n: int) -> tuple[Key, Array]:
+        if n % (2 * size):
+            raise UserError(f"{n} episodes do not form groups of {2 * size}.")
+        keys = jnp.repeat(jax.random.split(key, n // (2 * size)), 2 * size, axis=0)
+        return keys, jnp.arange(n) // size % 2 == 1
+
+    def with_start(state: Tree, task: tuple[Key, Array]) -> Tree:
+        key, hinted = task
+        return join(dataclasses.replace(state, hinted=hinted.astype(jnp.float32)), key)
+
+    init = lambda key, policy, hyper: trees.strong(params)
+    return Tasks("hinted starts", init, sample, with_start)
 
 
 def repeat(tasks: Tasks, times: int) -> Tasks:

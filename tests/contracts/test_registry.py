@@ -101,7 +101,8 @@ def test_structure(name):
         "league": ["won", "exploitability"],
         "spiral": ["exploitability"],
         "general_utilities": ["utility"],
-        "grpo": ["pass@1"],
+        "token_supervised": ["pass@1"],
+        "grpo": [],
         "ppo": [],
     }.items(),
 )
@@ -201,7 +202,7 @@ GATHERED = {
             *("token_ppo", "token_reinforce", "token_supervised", "mt_grpo", "spo_chain"),
             *("dr_grpo", "bnpo", "dapo", "cispo", "sapo", "gspo", "gspo_token", "gmpo", "opo"),
             *("reinforce_plus_plus", "reinforce_plus_plus_baseline", "remax", "score"),
-            *("nlpo", "critical_token_kl"),
+            *("nlpo", "critical_token_kl", "kimi_k1_5", "ma_rlhf", "spo_tree", "guide_grpo"),
             *("dft", "iw_sft", "nft", "raft", "rest_em", "b_star"),
             *("dpo", "online_dpo", "orpo", "simpo", "cpo", "kto"),
             *("nash_mirror_prox", "egpo", "nash_md", "inpo", "sppo", "rebel"),

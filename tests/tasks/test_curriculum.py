@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from jaxrl.core import random
+from jaxrl.core.hyper import read_hyper
 from jaxrl.core.learn import learn
 from jaxrl.core.types import Agent, Batch, Info, Policy, TimeStep, Transition, struct
 from jaxrl.envs.bandits.bandit import bandit
 from jaxrl.kit.groups import Replay
 from jaxrl.sources import episodes, kept_groups, mixed, recent, rehearsal, replay, rollouts
-from jaxrl.tasks import EVENLY, by_rank, by_value, curriculum
+from jaxrl.tasks import EVENLY, by_failure, by_rank, by_value, curriculum
 from jaxrl.tasks.curriculum import Scores
 
 K = 5
@@ -72,7 +73,19 @@ def test_small_scores_keep_their_ratios():
     np.testing.assert_allclose(found, expected / expected.sum(), rtol=1e-4, atol=1e-30)
 
 
-@pytest.mark.parametrize("draw", [by_rank(), by_value(), EVENLY])
+def test_failures_are_drawn_by_how_often_they_fail():
+    """Kimi k1.5, section 2.3.4: in proportion to 1 - s; what was never tried counts as failed."""
+    rate = np.array([0.25, 1.0, 0.5, 0.9, 0.0])
+    failing = np.array([0.75, 0.0, 0.5, 1.0, 1.0])  # the fourth was never seen
+    failing /= failing.sum()
+    for even in (0.0, 0.4):
+        found = probabilities(by_failure(even), scores(rate, SEEN))
+        np.testing.assert_allclose(found, (1 - even) * failing + even / K, rtol=1e-6)
+        solved = scores(np.ones(K), [True] * K)
+        np.testing.assert_allclose(probabilities(by_failure(even), solved), 1 / K)
+
+
+@pytest.mark.parametrize("draw", [by_rank(), by_value(), EVENLY, by_failure()])
 def test_nothing_known_is_drawn_evenly(draw):
     np.testing.assert_allclose(probabilities(draw, scores(np.zeros(K), [False] * K)), 1 / K)
 
@@ -274,4 +287,4 @@ def test_hyperparameters_are_arrays_of_the_run():
     states = jax.vmap(algorithm.init)(
         jax.random.split(random.key(0), 2), hyper | {"levels.rate": rates}
     )
-    np.testing.assert_allclose(states.source.tasks.hyper["rate"], rates)
+    np.testing.assert_allclose(read_hyper(states)["levels.rate"], rates)

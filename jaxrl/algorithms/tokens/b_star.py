@@ -20,7 +20,7 @@ from jaxrl import losses
 from jaxrl.algorithms.tokens.shared import answers
 from jaxrl.algorithms.tokens.shared.answers import returns_of, token_scores
 from jaxrl.algorithms.tokens.shared.rounds import Rounds, distinct_of, first_above, on_rounds
-from jaxrl.algorithms.tokens.shared.settings import SMALL_GROUPS
+from jaxrl.algorithms.tokens.shared.settings import SMALL_GROUPS, SMALL_SUMS
 from jaxrl.core.errors import UserError
 from jaxrl.core.hyper import MANY
 from jaxrl.core.types import Array, Batch, Environment, Source
@@ -111,4 +111,5 @@ def check(env: Environment, config: Config, name: str) -> None:
 
 b_star = AlgorithmBuilder("b_star", Config, recipe, source, check=check)
 
-TINY = SMALL_GROUPS | {"trials.count": 4, "temperatures": (0.7, 1.0), "thresholds": (0.0, 0.5)}
+TINY = SMALL_GROUPS | SMALL_SUMS | {"trials.count": 4, "thresholds": (0.0, 0.5)}
+TINY |= {"temperatures": (0.7, 1.0)}

@@ -9,7 +9,7 @@ from typing import Protocol
 from jaxrl import losses
 from jaxrl.algorithms.tokens.shared import texts
 from jaxrl.algorithms.tokens.shared.answers import Sample, evaluate
-from jaxrl.algorithms.tokens.shared.settings import SMALL, Tokens
+from jaxrl.algorithms.tokens.shared.settings import SMALL_SUMS, Tokens
 from jaxrl.algorithms.tokens.shared.texts import Texts, on_texts
 from jaxrl.core.types import Array, Environment
 from jaxrl.kit import AlgorithmBuilder, Loss, LossOutput, Net, Recipe, group, loss
@@ -67,4 +67,4 @@ def recipe(env: Environment, config: Config, token_loss: Loss = cloning_loss) ->
 
 token_supervised = AlgorithmBuilder("token_supervised", Config, recipe, check=texts.check)
 
-TINY = SMALL | {"num_envs": 8, "num_shards": 4}
+TINY = SMALL_SUMS | {"num_envs": 8, "num_shards": 4}

@@ -1,5 +1,5 @@
-"""Arithmetic, digit by digit, with an exact verifier: adding numbers and splitting numbers in
-two."""
+"""Arithmetic, digit by digit, with an exact verifier: adding numbers, also with a hint, and
+splitting numbers in two."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from jaxrl.envs.language.answering import answering, right_or_wrong
 
 VOCABULARY = (*"0123456789", "+", "=", ".")
 PLUS, EQUALS, END = 10, 11, 12
+HINTED_VOCABULARY = (*"0123456789", "+", "=", "?", ".")
 
 
 @struct
@@ -24,6 +25,15 @@ class Params:
     high: int  # number that all numbers in a prompt are below
 
 
+@struct
+class HintedParams:
+    """Range of the numbers in a prompt, and how often it has a hint."""
+
+    low: int  # least number in a prompt
+    high: int  # number that all numbers in a prompt are below
+    hinted: float  # probability that a prompt has a hint
+
+
 def to_digits(number: Array, size: int) -> Array:
     """Return the last `size` decimal digits of `number`, the highest first: int32 [size]."""
     return number // 10 ** jnp.arange(size - 1, -1, -1) % 10
@@ -32,6 +42,16 @@ def to_digits(number: Array, size: int) -> Array:
 def to_number(digits: Array) -> Array:
     """Return the number that decimal digits [size] stand for."""
     return (digits * 10 ** jnp.arange(digits.shape[0] - 1, -1, -1)).sum()
+
+
+def write_sum(prompt: Array, digits: int, end: int) -> Array:
+    """Return the answer to `12+34=`, numbers of `digits` digits, without leading zeros and filled
+    up with the token `end`: int32 [digits + 2]."""
+    total = to_number(prompt[:digits]) + to_number(prompt[digits + 1 : -1])
+    written = to_digits(total, digits + 1)
+    zeros = jnp.argmax(jnp.append(written[:-1] > 0, True))  # leading zeros; a single 0 stays
+    place = jnp.arange(digits + 2) + zeros
+    return jnp.where(place <= digits, written[jnp.minimum(place, digits)], end)
 
 
 def _size(digits: int) -> None:
@@ -58,17 +78,53 @@ def addition(digits: int = 2) -> Environment:
         return jnp.concatenate([a, jnp.array([PLUS]), b, jnp.array([EQUALS])])
 
     def solve(prompt: Array) -> Array:
-        total = to_number(prompt[:digits]) + to_number(prompt[digits + 1 : -1])
-        written = to_digits(total, digits + 1)
-        zeros = jnp.argmax(jnp.append(written[:-1] > 0, True))  # leading zeros; a single 0 stays
-        place = jnp.arange(digits + 2) + zeros
-        return jnp.where(place <= digits, written[jnp.minimum(place, digits)], END)
+        return write_sum(prompt, digits, END)
 
     def verify(prompt: Array, answer: Array) -> Array:
         return (answer == solve(prompt)).all()
 
     more = {"prompt": prompt, "grade": right_or_wrong(verify), "solve": solve}
     return answering("addition", VOCABULARY, *sizes, params=Params(0, 10**digits), **more)
+
+
+@functools.cache
+def hinted_addition(digits: int = 2, hint: int = 1) -> Environment:
+    """Add two numbers of `digits` (D, 2) digits, of whose sum a prompt may tell the beginning.
+
+    The prompt is `?12+34=`, or with a hint `412+34=`, which begins with the first `hint` (H, 1)
+    tokens of the answer; there is a hint with the probability `hinted` (0). Numbers, answers and
+    rewards are those of `addition`, whether or not there is a hint. Observation: the last token,
+    0 .. 13 (the digits, `+`, `=`, `?`, `.`). Action: the next token. Raises `UserError` unless
+    1 <= digits <= 4 and 1 <= hint <= D + 2.
+    """
+    _size(digits)
+    if not 1 <= hint <= digits + 2:
+        raise UserError(f"hint is {hint}; it must be between 1 and {digits + 2}, an answer's size.")
+    hidden, end = HINTED_VOCABULARY.index("?"), len(HINTED_VOCABULARY) - 1
+    solve = lambda prompt: write_sum(prompt[hint:], digits, end)
+
+    def prompt(key: Key, params: HintedParams) -> Array:
+        key, told = jax.random.split(key)
+        numbers = jax.random.randint(key, (2,), params.low, params.high)
+        a, b = (to_digits(number, digits) for number in numbers)
+        text = jnp.concatenate([a, jnp.array([PLUS]), b, jnp.array([EQUALS])])
+        shown = jax.random.bernoulli(told, params.hinted)
+        begins = jnp.where(shown, write_sum(text, digits, end)[:hint], hidden)
+        return jnp.concatenate([begins, text])
+
+    def verify(prompt: Array, answer: Array) -> Array:
+        return (answer == solve(prompt)).all()
+
+    return answering(
+        "hinted_addition",
+        HINTED_VOCABULARY,
+        hint + 2 * digits + 2,
+        digits + 2,
+        prompt=prompt,
+        grade=right_or_wrong(verify),
+        solve=solve,
+        params=HintedParams(0, 10**digits, 0.0),
+    )
 
 
 @functools.cache

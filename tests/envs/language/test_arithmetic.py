@@ -10,7 +10,7 @@ import pytest
 
 from jaxrl import envs
 from jaxrl.core.errors import UserError
-from jaxrl.envs.language.arithmetic import END, VOCABULARY
+from jaxrl.envs.language.arithmetic import END, HINTED_VOCABULARY, VOCABULARY
 
 
 def ids(texts, size):
@@ -91,6 +91,36 @@ def test_prompts_are_forced_and_the_expert_is_right():
     np.testing.assert_array_equal(forced.sum(-1), 1)
     np.testing.assert_array_equal(forced.argmax(-1), text[:, 2:6])
     assert np.asarray(legal)[:, 4:].all()
+
+
+def test_a_hint_is_the_beginning_of_the_answer():
+    digits, hint = 2, 2
+    names = "".join(HINTED_VOCABULARY)
+    for hinted in (0.0, 0.5, 1.0):
+        env = envs.make("hinted_addition", digits=digits, hint=hint, hinted=hinted)
+
+        @jax.jit
+        def solve(key, env=env):
+            state, _ = env.reset(key, env.params)
+
+            def step(state, _):
+                state, timestep = env.step(key, state, env.expert(state, env.params), env.params)
+                return state, timestep.reward
+
+            state, reward = jax.lax.scan(step, state, None, env.max_steps)
+            return state.text, reward
+
+        text, reward = jax.vmap(solve)(jax.random.split(jax.random.key(0), 100))
+        told = 0
+        for row in np.asarray(text):
+            written = "".join(names[i] for i in row)
+            shown, total, answer = written[:2], written[2:8], written[8:]
+            right = f"{int(total[:2]) + int(total[3:5])}."
+            assert total[2] == "+" and total[5] == "=" and answer.startswith(right)
+            assert shown in ("??", answer[:2])
+            told += shown != "??"
+        assert abs(told - 100 * hinted) < 20 * (hinted == 0.5) + 1
+        assert (np.asarray(reward).max(1) == 1).all()
 
 
 @pytest.mark.slow

@@ -161,11 +161,9 @@ class RegularizedGame(Game):
 
 
 # Smallest settings of every algorithm of games.
-SMALL_GAME = {name: value for name, value in SMALL.items() if name != "env_params"}
-SMALL_GAME |= {"env": "judged_words", "prompts": 8, "num_shards": 4, "steps": 2}
+SMALL_GAME = SMALL | {"env": "judged_words", "prompts": 8, "num_shards": 4, "steps": 2}
 # Smallest settings of every algorithm of pairs.
-SMALL_PAIRS = {name: value for name, value in SMALL.items() if name != "env_params"}
-SMALL_PAIRS |= {"env": "judged_words", "count": 16, "batch_size": 8, "num_shards": 4}
+SMALL_PAIRS = SMALL | {"env": "judged_words", "count": 16, "batch_size": 8, "num_shards": 4}
 # Smallest settings of every algorithm that learns from the scores of reward models.
 SMALL_JUDGED = {name: value for name, value in SMALL_GAME.items() if name != "steps"}
 SMALL_JUDGED |= {"answers": 2, "members": 2}

@@ -32,11 +32,15 @@ masked out. Each algorithm's file states how answers are judged and the loss of 
 | reinforce_plus_plus | of each token, less the divergence | clipped surrogate | token |
 | reinforce_plus_plus_baseline | less the group's mean, in the batch | and the divergence | token |
 | spo_chain | of each segment, by branches from its ends | the same, of unlikely tokens | token |
+| spo_tree | the same, by the other paths of a tree | the same | token |
+| guide_grpo | standardized in its group | clipped, or of hinted answers shaped, ratio | token |
+| kimi_k1_5 | less the group's mean | regression of the log-ratio, one for an answer | - |
 | mt_grpo | of each turn: its own and the outcome's, standardized | clipped surrogate | token |
 | score | of each attempt, less the group's others | as gpg | constant |
 | pass_at_k | for pass@k | the same | token |
 | token_ppo | of each token, by a critic, less the divergence | clipped surrogate | token |
-| nlpo | the same, of tokens in the nucleus of a masking policy | the same | token |
+| ma_rlhf | the same, of each macro action | the same | token |
+| nlpo | as token_ppo, of tokens in the nucleus of a masking policy | the same | token |
 | ppo_max | the same, of rewards on a known scale, by a critic of its own | the same | token |
 | rpg | as rloo | its own, with the divergence in it | token |
 | rpg_clipped | as rloo, with the divergence in it | clipped surrogate | token |
@@ -74,7 +78,7 @@ from jaxrl.algorithms.tokens.shared.settings import KL_ESTIMATES, Tokens
 from jaxrl.core import memory
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Array, Batch, Environment, TimeStep, Tree, struct
-from jaxrl.kit import SEQUENCE, STEP, Loss, LossOutput, Minibatch, Net, Part, Recipe
+from jaxrl.kit import SEQUENCE, STEP, Loss, LossOutput, Minibatch, Net, Part, Recipe, Unit
 from jaxrl.kit.acting import check_sampling, sample_tempered, temper
 from jaxrl.kit.builder import source_group
 from jaxrl.kit.state import State
@@ -187,14 +191,20 @@ def divergence(estimate: str, now: Evaluation, x: Sample) -> Array:
 
 def estimate_advantages(net: Net, batch: Batch, part: str = "actor_critic") -> WindowSample:
     """Estimate generalized advantages of the tokens of whole episodes by the actor-critic `part`.
+    What follows an episode's end is masked out."""
+    return sample_of(net, batch, *estimate_values(net, batch, part))
+
+
+def estimate_values(net: Net, batch: Batch, part: str = "actor_critic") -> tuple[Array, Array]:
+    """Return the values of the steps of whole episodes [T, B] and of their successors.
 
     The critic reads the first time step and all successors as one text of T + 1, so that it keeps
-    no memory after each step. What follows an episode's end is masked out.
+    no memory after each step.
     """
     x = batch.transitions
     text = jax.tree.map(lambda a, b: jnp.concatenate([a[:1], b]), x.timestep, x.next_timestep)
     _, value = unroll(getattr(net, part), net, text)
-    return sample_of(net, batch, value[:-1], value[1:])
+    return value[:-1], value[1:]
 
 
 def token_output(net: Net, x: Sample, now: Evaluation, token_loss: Array) -> LossOutput:
@@ -259,7 +269,8 @@ def on_answers(
 ) -> Recipe:
     """Return the recipe of a token policy that learns from its own answers.
 
-    losses: of the actor-critic, and of other parts that are added to the recipe.
+    losses: of the actor-critic, and of other parts that are added to the recipe; minibatches keep
+        their units whole.
     learned: which decisions [T, B] losses see, from the whole sample; None: all.
     kl_in_reward: add -beta log(p / reference) to each token's reward, p when it was chosen: the
         objective of RLHF (Ouyang et al., 2022, equation 2).
@@ -319,6 +330,7 @@ def on_episodes(
     `on_answers`.
     """
     network = token_network(env, config)
+    unit = Unit(sequences=True, columns=max(loss.unit.columns for loss in losses))
 
     def step(net, minibatch):  # weights from the minibatch's own lengths
         weight = losses_.token_weights(minibatch.mask, config.average)
@@ -334,7 +346,7 @@ def on_episodes(
             mask &= learned(x)
         window = Minibatch(x, mask, batch.weight)
         limit = net.hyper.passes.target_kl
-        net = net.epochs(config.passes, window, step, unit=SEQUENCE, max_drift=limit)
+        net = net.epochs(config.passes, window, step, unit=unit, max_drift=limit)
         return net.update_targets()
 
     inputs = example_timestep(env), network.initial(1)
@@ -362,9 +374,10 @@ def token_scores(env: Environment) -> Mapping[str, str]:
     return {"success": "pass@1"} if "success" in (example_timestep(env).metrics or {}) else {}
 
 
-def check(env: Environment, config: Any, name: str) -> None:
+def check(env: Environment, config: Any, name: str, unit: Unit = SEQUENCE) -> None:
     """Raise `UserError` if no policy of these settings can act in `env`, or the episodes of an
-    update do not divide into the minibatches."""
+    update do not divide into the minibatches, in units of `unit`."""
     check_network(env, config, name)
     check_sampling(env.action_space, config, name)
-    config.passes.check(source_group(config).num_envs, env.max_steps or 1, unit=SEQUENCE)
+    group = source_group(config)
+    config.passes.check(group.num_envs, env.max_steps or 1, group.num_shards, unit)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from jaxrl import losses
 from jaxrl.algorithms.tokens.shared.models import LanguageModel
 from jaxrl.core.hyper import MANY
-from jaxrl.core.types import Environment, Source
+from jaxrl.core.types import Environment, Source, Tasks
 from jaxrl.envs.wrappers import start_key
 from jaxrl.envs.wrappers.start_key import Params as Start
 from jaxrl.kit import group, hyper, static
@@ -72,17 +72,20 @@ class Groups:
         """Return a source of batches: `episodes`, or what a subclass makes of them."""
         return self.episodes(env)
 
-    def episodes(self, env: Environment, keep_states: bool = False) -> Source:
+    def episodes(
+        self, env: Environment, keep_states: bool = False, prompts: Tasks | None = None
+    ) -> Source:
         """Return a source of whole episodes, with those of a group adjacent. A group shares one
-        random start (the prompt).
+        start (the prompt).
 
         keep_states: as in `sources.episodes`.
+        prompts: starts of episodes, such as `tasks.prompts`; None for random ones.
 
         Raises `UserError` if a group would be split between shards.
         """
         check_shards(self.num_shards, prompts=self.prompts)
-        prompts = repeat(starts(env.params, Start), self.answers)
-        return episodes(start_key(env), self.num_envs, prompts, self.num_shards, keep_states)
+        groups = repeat(prompts or starts(env.params, Start), self.answers)
+        return episodes(start_key(env), self.num_envs, groups, self.num_shards, keep_states)
 
 
 @group
@@ -144,8 +147,11 @@ class WholeAnswers(Grouped):
     which Adam is invariant."""
 
 
-# Smallest settings of every algorithm, and of those that learn in groups.
-SMALL = {"env": "addition", "env_params": {"digits": 1}, "recurrent": 8, "transformer": 1}
-SMALL |= {"epochs": 2, "minibatches": 2, "optimizer.learning_rate": 0.01}
+# Smallest settings of every algorithm, of those that need an expert or to know which answers are
+# right, and of those that learn in groups. (Every word has a reward; in sums untrained policies get
+# none right, so that there would be nothing to learn.)
+SMALL = {"recurrent": 8, "transformer": 1, "epochs": 2, "minibatches": 2}
+SMALL |= {"optimizer.learning_rate": 0.01}
 SMALL |= {"optimizer.eps": 0.01}  # smaller values amplify rounding errors
-SMALL_GROUPS = SMALL | {"prompts": 4, "answers": 2, "num_shards": 4}
+SMALL_SUMS = SMALL | {"env": "addition", "env_params": {"digits": 1}}
+SMALL_GROUPS = SMALL | {"env": "judged_words", "prompts": 4, "answers": 2, "num_shards": 4}
