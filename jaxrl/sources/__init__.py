@@ -15,6 +15,7 @@ from jaxrl.sources.rollouts import rollouts
 from jaxrl.sources.samplers import proportional
 from jaxrl.sources.texts import given_texts, text_dataset
 from jaxrl.sources.trials import best_of_trials
+from jaxrl.sources.utterances import renew_utterances
 
 __all__ = [
     "Player",
@@ -33,6 +34,7 @@ __all__ = [
     "recent",
     "recordings",
     "rehearsal",
+    "renew_utterances",
     "replay",
     "rollouts",
     "text_dataset",

@@ -48,6 +48,11 @@ def split_turns(batch: Batch) -> Turns:
 def check(env: Environment, config: Any, name: str) -> None:
     """Raise `UserError` as `answers.check`, and if `env` does not say which turn a token is of."""
     answers.check(env, config, name)
+    check_turns(env, name)
+
+
+def check_turns(env: Environment, name: str) -> None:
+    """Raise `UserError` if `env` does not say which turn a token is of."""
     if "turn" not in (example_timestep(env).tokens or {}):
         raise UserError(
             f"{name} needs the turns of texts, TimeStep.tokens['turn'], which '{env.name}' lacks; "
