@@ -7,6 +7,7 @@ from jaxrl.sources.demonstrations import played_by, played_through
 from jaxrl.sources.episodes import episodes
 from jaxrl.sources.kept_groups import kept_groups
 from jaxrl.sources.pairs import judged_pairs, pair_dataset
+from jaxrl.sources.promising import with_promising
 from jaxrl.sources.recent import recent
 from jaxrl.sources.recordings import recordings
 from jaxrl.sources.rehearsal import rehearsal
@@ -39,4 +40,5 @@ __all__ = [
     "rollouts",
     "text_dataset",
     "with_branches",
+    "with_promising",
 ]
