@@ -16,11 +16,12 @@ from jaxrl.sources.rollouts import rollouts
 from jaxrl.sources.samplers import proportional
 from jaxrl.sources.texts import given_texts, text_dataset
 from jaxrl.sources.trials import best_of_trials
-from jaxrl.sources.utterances import renew_utterances
+from jaxrl.sources.utterances import branch_at_turns, renew_utterances
 
 __all__ = [
     "Player",
     "best_of_trials",
+    "branch_at_turns",
     "cast",
     "dataset",
     "episodes",

@@ -14,7 +14,17 @@ import jax.numpy as jnp
 
 from jaxrl.core import trees
 from jaxrl.core.errors import UserError
-from jaxrl.core.types import REPLICATED, Array, Batch, Environment, Source, Transition, Tree, struct
+from jaxrl.core.types import (
+    REPLICATED,
+    Array,
+    Batch,
+    Environment,
+    Key,
+    Source,
+    Transition,
+    Tree,
+    struct,
+)
 from jaxrl.sources.branches import play_on
 from jaxrl.sources.rollouts import SPLIT, check_shards, window
 
@@ -50,6 +60,29 @@ def starts_of_utterances(t: Transition, mask: Array) -> Array:
     return decides & before
 
 
+def draw_start(key: Key, starts: Array) -> Array:
+    """Draw one of the steps that are marked in each column of `starts` [T, B]: int32 [B]."""
+    score = jax.random.uniform(key, starts.shape)
+    return jnp.argmax(jnp.where(starts, score, -1), 0)
+
+
+def utterance_from(t: Transition, mask: Array, begin: Array) -> Array:
+    """Return which steps [T, B] are of the utterance that begins at the step `begin` [B]."""
+    said = (jnp.arange(len(mask))[:, None] >= begin) & mask
+    over = ends_of_utterances(t, mask) & said
+    return said & (jnp.cumsum(over, 0) - over == 0)  # no end of the utterance before this step
+
+
+def _side_by_side(a: Tree, b: Tree) -> Tree:
+    """Return the columns of two trees in turns, leaves [T, B] -> [T, 2 B]."""
+    stack = lambda x, y: jnp.stack([x, y], 2).reshape(len(x), -1, *x.shape[2:])
+    return jax.tree.map(stack, a, b)
+
+
+def _with_anew(t: Transition, anew: Array) -> Transition:
+    return dataclasses.replace(t, extras={**t.extras, "anew": anew})
+
+
 def renew_utterances(
     source: Source, env: Environment, capacity: int, batch_size: int, num_shards: int = 1
 ) -> Source:
@@ -71,8 +104,7 @@ def renew_utterances(
     Batches have no memory and no tail. Raises `UserError` for sizes that do not fit, and for a
     source on the host.
     """
-    if source.host_play:
-        raise UserError(f"'{source.name}' is played on the host, whose states cannot be copied.")
+    _check_states(source)
     if capacity < 1 or batch_size < 1:
         raise UserError(
             f"capacity is {capacity} and batch_size {batch_size}; both must be at least 1."
@@ -101,21 +133,15 @@ def renew_utterances(
         extras = dict(t.extras)
         states = extras.pop("env_state")
         t = dataclasses.replace(t, extras=extras)
-        starts = starts_of_utterances(t, mask)
-        score = jax.random.uniform(turn_key, starts.shape)[:, state.order]
-        begin = jnp.argmax(jnp.where(starts, score, -1), 0)
+        begin = draw_start(turn_key, starts_of_utterances(t, mask))
         old = Batch(t, batch.env_steps, mask=mask)
         own, running = play_on(env, policy, old, states, begin[None], say_key)
-        said = jnp.arange(len(mask))[:, None] >= begin
-        over = ends_of_utterances(own, running) & said
-        before = jnp.cumsum(over, 0) - over == 0  # no end of the utterance before this step
-        anew = said & before & running
-        side_by_side = lambda x, y: jnp.stack([x, y], 2).reshape(len(x), -1, *x.shape[2:])
-        both = jax.tree.map(side_by_side, (t, mask), (own, running & before))
-        marked = side_by_side(jnp.zeros_like(anew), anew)
-        both_t = dataclasses.replace(both[0], extras={**both[0].extras, "anew": marked})
+        anew = utterance_from(own, running, begin)
+        until_its_end = running & (jnp.cumsum(anew[::-1], 0)[::-1] > 0)
+        both, mask = _side_by_side((t, mask), (own, until_its_end))
+        both = _with_anew(both, _side_by_side(jnp.zeros_like(anew), anew))
         state = Conversations(inner, data, windows, state.order)
-        return state, Batch(both_t, batch.env_steps, mask=both[1]), metrics
+        return state, Batch(both, batch.env_steps, mask=mask), metrics
 
     return dataclasses.replace(
         source,
@@ -126,3 +152,50 @@ def renew_utterances(
         feedback=lambda state, batch, feedback: state,
         partition=Conversations(source.partition, REPLICATED, REPLICATED, SPLIT),
     )
+
+
+def branch_at_turns(source: Source, env: Environment) -> Source:
+    """Play each conversation of `source` on once more, from the beginning of one utterance.
+
+    A batch holds whole episodes [T, 2 B]. The columns 0, 2, 4... are those of `source`; beside each
+    one is another that begins alike, up to an utterance drawn uniformly from those of the agent,
+    and goes its own way from there. The extra `anew` [T, 2 B] marks that utterance in both.
+
+    source: whole episodes of `env` with `keep_states`. env: what they are played in, which tells
+        the turns of tokens.
+
+    2 B episodes of T steps are simulated and counted. Batches have no memory and no tail. Raises
+    `UserError` for a source on the host. Source: Gao et al., 2024, "Regressing the relative
+    future", arXiv:2410.04612, algorithm 1.
+    """
+    _check_states(source)
+
+    def collect(state, policy, key):
+        play_key, turn_key, say_key = jax.random.split(key, 3)
+        state, batch, metrics = window(source, state, policy, play_key)
+        t, mask = batch.transitions, batch.mask
+        assert mask is not None
+        extras = dict(t.extras)
+        states = extras.pop("env_state")
+        t = dataclasses.replace(t, task=(), extras=extras)
+        batch = dataclasses.replace(batch, transitions=t)
+        begin = draw_start(turn_key, starts_of_utterances(t, mask))
+        other, running = play_on(env, policy, batch, states, begin[None], say_key)
+        anew = utterance_from(t, mask, begin), utterance_from(other, running, begin)
+        both, mask = _side_by_side((t, mask), (other, running))
+        both = _with_anew(both, _side_by_side(*anew))
+        return state, Batch(both, 2 * batch.env_steps, mask=mask), metrics
+
+    return dataclasses.replace(
+        source,
+        name=f"branch_at_turns({source.name})",
+        collect=collect,
+        sample=lambda state, fresh, key: fresh,
+        env_steps=2 * source.env_steps,
+    )
+
+
+def _check_states(source: Source) -> None:
+    """Raise `UserError` for a source on the host."""
+    if source.host_play:
+        raise UserError(f"'{source.name}' is played on the host, whose states cannot be copied.")

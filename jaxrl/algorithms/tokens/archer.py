@@ -39,8 +39,8 @@ from jaxrl.algorithms.tokens.shared.answers import (
 from jaxrl.algorithms.tokens.shared.models import check_network
 from jaxrl.algorithms.tokens.shared.policy_gradient import policy_gradient_loss
 from jaxrl.algorithms.tokens.shared.settings import AVERAGES, SMALL, Tokens
+from jaxrl.algorithms.tokens.shared.turns import PAIR
 from jaxrl.core import trees
-from jaxrl.core.errors import UserError
 from jaxrl.core.hyper import MANY
 from jaxrl.core.types import Array, Batch, Environment, Source, TimeStep, Transition, struct
 from jaxrl.kit import (
@@ -49,7 +49,6 @@ from jaxrl.kit import (
     Net,
     Part,
     Recipe,
-    Unit,
     group,
     hyper,
     loss,
@@ -60,8 +59,6 @@ from jaxrl.kit.groups import INF, Episodes, Optimizer, Passes, Target
 from jaxrl.kit.state import State
 from jaxrl.sources import episodes, renew_utterances
 from jaxrl.sources.utterances import ends_of_utterances, starts_of_utterances
-
-PAIR = Unit(sequences=True, columns=2)  # a conversation, and its copy with an utterance said anew
 
 
 @group
@@ -230,10 +227,7 @@ def check(env: Environment, config: Any, name: str) -> None:
     check_network(env, config, name)
     check_sampling(env.action_space, config, name)
     turns.check_turns(env, name)
-    if config.passes.early_stop:
-        raise UserError(f"{name} cannot stop early: its passes are those of critics.")
-    own = config.conversations
-    config.passes.check(2 * own.batch_size, env.max_steps or 1, own.num_shards, unit=PAIR)
+    turns.check_pairs(config.passes, config.conversations.batch_size, env, name)
 
 
 archer = AlgorithmBuilder("archer", Config, recipe, check=check)

@@ -48,7 +48,7 @@ def values_loss(net: Net, x: Valued) -> LossOutput:
     following = value_at_next_decision(x, jax.lax.stop_gradient(v))
     target = losses.td_target(x.reward, x.done, net.hyper.discount, following)
     q_loss = losses.squared_error(q, target[..., None]).sum(-1)
-    v_loss = losses.expectile_error(v[:-1], held.min(-1), net.hyper.expectile)
+    v_loss = losses.expectile_error(v[:-1], held.min(-1), net.hyper.expectile) / 2
     total = q_loss + v_loss + net.hyper.conservative * conservative_term(net, x)
     return LossOutput(total, {"q_loss": q_loss, "v_loss": v_loss, "mean_value": v[:-1]})
 

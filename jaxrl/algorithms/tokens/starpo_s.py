@@ -84,7 +84,9 @@ def critic_loss(net: Net, x: Sample) -> Array:
 def recipe(env: Environment, config: Any) -> Recipe:
     answers = config.groups.answers
     if config.advantage == "group":
-        whole = on_answers(env, config, judge_by_groups(losses.group_relative, answers), (dapo_loss,))
+        whole = on_answers(
+            env, config, judge_by_groups(losses.group_relative, answers), (dapo_loss,)
+        )
     else:
         whole = on_answers(env, config, judge_by_critic, (dapo_loss, critic_loss))
         policy = whole.parts["actor_critic"]

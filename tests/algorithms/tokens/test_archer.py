@@ -24,9 +24,9 @@ from tests.kit.stub import stub
 
 LETTERS, TURNS, DISCOUNT = 2, 2, 0.8
 ENV = envs.make("guess_letter", letters=LETTERS, turns=TURNS)
-UPDATES = 250
-SETTINGS = {"num_envs": 32, "capacity": 1024, "batch_size": 256, "recurrent": 32, "transformer": 0}
-SETTINGS |= {"passes.epochs": 4, "passes.minibatches": 2, "critic.learning_rate": 5e-3}
+UPDATES = 150
+SETTINGS = {"num_envs": 32, "capacity": 1024, "batch_size": 128, "recurrent": 32, "transformer": 0}
+SETTINGS |= {"passes.epochs": 8, "passes.minibatches": 1, "critic.learning_rate": 5e-3}
 SETTINGS |= {"critic.learning_rate_steps": UPDATES * 160, "critic.learning_rate_end": 1e-4}
 SETTINGS |= {"discount": DISCOUNT, "warmup": np.inf}  # only critics learn
 BEFORE, EQUALS, YES, NO, ASKS = range(2, 7)
@@ -45,7 +45,7 @@ def token_probabilities(policy, texts):
     return found
 
 
-def exact_values(next_token):
+def exact_values(next_token, discount=DISCOUNT):
     """Return V of each beginning before an utterance and Q of each after one, by beginning."""
     value, q = {}, {}
 
@@ -60,7 +60,7 @@ def exact_values(next_token):
                 if not part or (sign == EQUALS and reply == YES):
                     continue  # a right guess ends the conversation and costs nothing
                 later = visit((*said, reply), part, turn + 1) if turn + 1 < TURNS else 0.0
-                q[said] += len(part) / len(left) * (DISCOUNT * later - 1 / TURNS)
+                q[said] += len(part) / len(left) * (discount * later - 1 / TURNS)
             value[text] += p * q[said]
         return value[text]
 
@@ -78,14 +78,14 @@ def test_critics_learn_the_exact_values_of_todays_policy():
     source = episodes(ENV, 512)
     policy = algorithm.policy(run.state)
     state = source.init(random.key(1), {}, policy)
-    texts = source.collect(state, policy, random.key(2))[1].transitions
+    texts = jax.jit(source.collect)(state, policy, random.key(2))[1].transitions
     value, q = exact_values(token_probabilities((network, parts["actor_critic"].params), texts))
     both = texts.timestep, texts.next_timestep
     text = jax.tree.map(lambda x, y: jnp.concatenate([x[:1], y]), *both)
     reads = lambda p: network.apply(p, text, network.initial(512), method="unroll")[1]
     seen, compared = np.asarray(text.observation), {"value": set(), "critic": set()}
     for name, exact in (("value", value), ("critic", q)):
-        learned = np.asarray(jax.vmap(reads)(parts[name].params))
+        learned = np.asarray(jax.jit(jax.vmap(reads))(parts[name].params))
         for b in range(512):
             for t in range(len(seen)):
                 beginning = tuple(seen[: t + 1, b].tolist())
@@ -127,7 +127,9 @@ def test_utterances_are_split():
 
 
 def test_targets_and_advantages_are_those_of_the_equations():
-    said = lambda x: lambda text, memory, method: (None, jnp.asarray(x)[..., None] + 0 * text.reward)
+    said = lambda x: (
+        lambda text, memory, method: (None, jnp.asarray(x)[..., None] + 0 * text.reward)
+    )
     rng = np.random.default_rng(0)
     q, v, target_q, target_v = rng.normal(size=(4, 2, 6)).astype(np.float32)
     initial = type("Network", (), {"initial": lambda self, n: ()})
@@ -159,4 +161,9 @@ def test_an_early_stop_and_minibatches_that_do_not_divide_are_refused():
         with pytest.raises(UserError, match=message):
             archer(ENV, SETTINGS | changes)
     with pytest.raises(UserError, match="needs the turns"):
-        archer(envs.make("cartpole", ), {"recurrent": 8, "transformer": 0})
+        archer(
+            envs.make(
+                "cartpole",
+            ),
+            {"recurrent": 8, "transformer": 0},
+        )

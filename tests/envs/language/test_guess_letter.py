@@ -3,7 +3,6 @@
 import functools
 import itertools
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -73,15 +72,17 @@ def test_replies_are_true_and_utterances_well_formed():
         reward = np.asarray(t.reward)[:, 3 * k + 1]
         np.testing.assert_allclose(reward[heard], np.where(ended, 0, -1 / 8)[heard])
     legal = np.concatenate([np.asarray(first.legal_actions)[:, None], t.legal_actions], 1)
-    decides = np.concatenate([np.asarray(first.tokens["decision"])[:, None], t.tokens["decision"]], 1)
+    decides = np.concatenate(
+        [np.asarray(first.tokens["decision"])[:, None], t.tokens["decision"]], 1
+    )
     assert (legal[:, 0] == np.isin(np.arange(10), [4, 5])).all()
     assert (legal[:, 1] == (np.arange(10) < 4)).all()
     assert decides[:, :2].all() and not decides[running[:, 1] & ~np.asarray(t.done)[:, 1], 2].any()
 
 
-def test_a_group_shares_the_hidden_letter_and_chances_are_kept():
+def test_letters_are_hidden_by_their_chances():
     env = envs.make("guess_letter", letters=3, chances=np.array([0.5, 0.5, 0.0], np.float32))
-    state = jax.vmap(env.reset, in_axes=(0, None))(jax.random.split(jax.random.key(1), 999), env.params)[0]
+    state, _ = reset(env, 999)
     counts = np.bincount(np.asarray(state.memory.hidden), minlength=3)
     assert counts[2] == 0 and min(counts[:2]) > 400
 

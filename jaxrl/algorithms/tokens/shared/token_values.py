@@ -19,7 +19,6 @@ from jaxrl import losses
 from jaxrl.algorithms.policy_gradient.shared.actor_critic import check_policy, policy_network
 from jaxrl.algorithms.tokens.shared import texts
 from jaxrl.algorithms.tokens.shared.answers import (
-    Sample,
     decisions,
     on_episodes,
     unroll,
