@@ -83,17 +83,18 @@ def test_critics_learn_the_exact_values_of_todays_policy():
     both = texts.timestep, texts.next_timestep
     text = jax.tree.map(lambda x, y: jnp.concatenate([x[:1], y]), *both)
     reads = lambda p: network.apply(p, text, network.initial(512), method="unroll")[1]
-    seen, compared = np.asarray(text.observation), {"value": set(), "critic": set()}
+    seen = np.asarray(text.observation)
     for name, exact in (("value", value), ("critic", q)):
-        learned = np.asarray(jax.jit(jax.vmap(reads))(parts[name].params))
-        for b in range(512):
-            for t in range(len(seen)):
-                beginning = tuple(seen[: t + 1, b].tolist())
-                if beginning in exact and beginning not in compared[name]:
-                    compared[name].add(beginning)
-                    np.testing.assert_allclose(learned[:, t, b], exact[beginning], atol=0.04)
-    assert compared["value"] == set(value) and compared["critic"] == set(q)
-    assert np.std(list(value.values())) > 0.1 and np.std(list(q.values())) > 0.1
+        learned, gaps = np.asarray(jax.jit(jax.vmap(reads))(parts[name].params)), {}
+        for b, t in itertools.product(range(512), range(len(seen))):
+            beginning = tuple(seen[: t + 1, b].tolist())
+            if beginning in exact:
+                gaps[beginning] = abs(learned[:, t, b] - exact[beginning])
+        assert gaps.keys() == exact.keys()
+        errors = np.stack(list(gaps.values()))
+        # They still follow samples of what is said and hidden.
+        assert errors.mean() < 0.03 and errors.max() < 0.12
+        assert np.std(list(exact.values())) > 0.1
 
 
 # A prompt of one token, an utterance of two, a reply, an utterance of one, which ends the
@@ -136,7 +137,7 @@ def test_targets_and_advantages_are_those_of_the_equations():
     net = stub(
         critic=said(q),
         value=said(v),
-        targets={"critic": said(target_q), "value": said(target_v)},
+        target={"critic": said(target_q), "value": said(target_v)},
         network=lambda name: initial(),
         hyper={"discount": DISCOUNT},
     )
