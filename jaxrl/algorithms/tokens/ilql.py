@@ -1,5 +1,5 @@
-"""ILQL (Snell et al., 2023, "Offline RL for natural language generation with implicit language
-Q-learning", arXiv:2206.11871), as in the code of LMRL Gym (Abdulhai et al., 2023,
+"""ILQL (Snell et al., 2023, "Offline RL for natural language generation with implicit language Q
+learning", arXiv:2206.11871), as in the code of LMRL Gym (Abdulhai et al., 2023,
 arXiv:2311.18232): implicit Q-learning of tokens from a dataset of texts with rewards.
 
     Q_i(s, a) <- r + gamma V(s'),   with s' where the agent writes its next token
