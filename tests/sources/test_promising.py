@@ -15,7 +15,7 @@ from jaxrl.sources import with_promising
 EPISODES, SIZE, COUNT, WINDOWS, HISTORY = 8, 2, 2, 3, 2
 
 
-def numbered():
+def make_source():
     """A source whose episodes of two steps observe the number of their window and their own."""
 
     def collect(state, policy, key):
@@ -36,7 +36,7 @@ def numbered():
 
 
 def test_what_is_kept_handed_out_and_forgotten():
-    source = with_promising(numbered(), SIZE, COUNT, WINDOWS, HISTORY)
+    source = with_promising(make_source(), SIZE, COUNT, WINDOWS, HISTORY)
     rng = np.random.default_rng(0)
     state = source.init(random.key(0), {}, None)
     kept, means, handed_out, waited = {}, [], 0, 0
@@ -77,7 +77,7 @@ def test_the_inner_source_hears_of_its_own_episodes():
         heard.append((batch.mask.shape, batch.transitions.extras, set(feedback)))
         return state
 
-    inner = dataclasses.replace(numbered(), feedback=feedback)
+    inner = dataclasses.replace(make_source(), feedback=feedback)
     source = with_promising(inner, SIZE, COUNT, WINDOWS, HISTORY)
     state = source.init(random.key(0), {}, None)
     state, batch, _ = source.collect(state, None, random.key(0))
@@ -89,11 +89,11 @@ def test_the_inner_source_hears_of_its_own_episodes():
 def test_sizes_are_checked():
     for sizes in ((3, 2, 2, 2), (2, 99, 2, 2), (2, 2, 0, 2)):
         with pytest.raises(UserError, match="must"):
-            with_promising(numbered(), *sizes)
+            with_promising(make_source(), *sizes)
 
 
 def test_states_can_be_compiled():
-    source = with_promising(numbered(), SIZE, COUNT, WINDOWS, HISTORY)
+    source = with_promising(make_source(), SIZE, COUNT, WINDOWS, HISTORY)
     state = source.init(random.key(0), {}, None)
     new, _, _ = jax.jit(lambda s, k: source.collect(s, None, k))(state, random.key(0))
     assert jax.tree.structure(new) == jax.tree.structure(state)

@@ -8,8 +8,7 @@ arXiv:2311.18232): implicit Q-learning of tokens from a dataset of texts with re
 
 and a conservative term, the cross-entropy of each Q with the tokens of the texts. The policy of the
 data, pi_data, is cloned from the same texts; it is never descended by values. There it is cloned
-first; here both learn at once. Q and V are heads of one network. Of the original, LMRL Gym leaves
-out a heuristic that stops generation."""
+first; here both learn at once. Q and V are heads of one network."""
 
 from __future__ import annotations
 
