@@ -33,6 +33,11 @@ masked out. Each algorithm's file states how answers are judged and the loss of 
 | reinforce_plus_plus_baseline | less the group's mean, in the batch | and the divergence | token |
 | spo_chain | of each segment, by branches from its ends | the same, of unlikely tokens | token |
 | mt_grpo | of each turn: its own and the outcome's, standardized | clipped surrogate | token |
+| starpo_s | as token_ppo, of the groups whose returns vary most | as dapo | token |
+| spear | less the group's mean; of promising ones, less a median | as dapo, for some tokens | - |
+| archer | of an utterance said anew, by critics of utterances | policy gradient | constant |
+| refuel | - | regression of two utterances' log-ratios on what follows, one for a pair | - |
+| ilql, mc_returns | - | cross-entropy with a text's token; values steer what is sampled | token |
 | score | of each attempt, less the group's others | as gpg | constant |
 | pass_at_k | for pass@k | the same | token |
 | token_ppo | of each token, by a critic, less the divergence | clipped surrogate | token |
