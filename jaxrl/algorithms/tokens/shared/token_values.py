@@ -27,13 +27,12 @@ from jaxrl.algorithms.tokens.shared.settings import SMALL, Tokens
 from jaxrl.algorithms.tokens.shared.texts import Texts
 from jaxrl.algorithms.tokens.token_supervised import cloning_loss
 from jaxrl.core.errors import UserError
-from jaxrl.core.spaces import Discrete
 from jaxrl.core.types import Array, Batch, Environment, TimeStep, Tree, struct
 from jaxrl.kit import SEQUENCE, Loss, Minibatch, Net, Part, Recipe, group, hyper
 from jaxrl.kit.acting import sample_tempered
 from jaxrl.kit.groups import INF, Optimizer, Target
 from jaxrl.kit.state import State
-from jaxrl.networks.heads import ILLEGAL, Categorical
+from jaxrl.networks.heads import ILLEGAL, Categorical, check_discrete
 from jaxrl.networks.token_values import TokenValues
 
 
@@ -158,13 +157,12 @@ def keep_values(own: State, other: State) -> State:
 
 def check(env: Environment, config: Any, name: str) -> None:
     """Raise `UserError` as `texts.check`, and for what has no rewards or no logits."""
+    check_discrete(env.action_space, name)
     if config.texts.file or not config.texts.count:
         raise UserError(
             f"{name} learns from a dataset of texts with rewards, which files do not have; set "
             "texts.count above 0 and leave out texts.file."
         )
-    if not isinstance(env.action_space, Discrete):
-        raise UserError(f"{name} needs tokens; '{env.name}' has actions in {env.action_space!r}.")
     texts.check(env, config, name)
     check_policy(env, config.torso, config.memory, name)
 
