@@ -8,6 +8,7 @@ from jaxrl.sources.episodes import episodes
 from jaxrl.sources.hints import with_hints
 from jaxrl.sources.kept_groups import kept_groups
 from jaxrl.sources.pairs import judged_pairs, pair_dataset
+from jaxrl.sources.promising import with_promising
 from jaxrl.sources.recent import recent
 from jaxrl.sources.recordings import recordings
 from jaxrl.sources.rehearsal import rehearsal
@@ -18,11 +19,13 @@ from jaxrl.sources.segments import segment_pairs
 from jaxrl.sources.texts import given_texts, text_dataset
 from jaxrl.sources.trees import as_trees
 from jaxrl.sources.trials import best_of_trials
+from jaxrl.sources.utterances import branch_at_turns, renew_utterances
 
 __all__ = [
     "Player",
     "as_trees",
     "best_of_trials",
+    "branch_at_turns",
     "cast",
     "dataset",
     "episodes",
@@ -37,10 +40,12 @@ __all__ = [
     "recent",
     "recordings",
     "rehearsal",
+    "renew_utterances",
     "replay",
     "rollouts",
     "segment_pairs",
     "text_dataset",
     "with_branches",
     "with_hints",
+    "with_promising",
 ]

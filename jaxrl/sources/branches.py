@@ -15,7 +15,16 @@ import jax.numpy as jnp
 from jaxrl.core import memory as memories
 from jaxrl.core import trees
 from jaxrl.core.errors import UserError
-from jaxrl.core.types import Array, Batch, Environment, Key, Policy, Source, Tree
+from jaxrl.core.types import (
+    Array,
+    Batch,
+    Environment,
+    Key,
+    Policy,
+    Source,
+    Transition,
+    Tree,
+)
 from jaxrl.sources.rollouts import window
 
 
@@ -65,8 +74,10 @@ def with_branches(
         wanted = jnp.arange(1, points + 1)[:, None, None]
         here = cut & (number == wanted)  # [K, T, B]
         begin = jnp.where(here.any(1), here.argmax(1), len(number))
-        total = _play_on(env, policy, batch, states, jnp.repeat(begin, branches, 0), branch_key)
-        mean = total.reshape(points, branches, -1).mean(1)
+        begin = jnp.repeat(begin, branches, 0)
+        played, running = play_on(env, policy, batch, states, begin, branch_key)
+        total = jnp.where(running, played.reward, 0).sum(0).reshape(-1, points, branches)
+        mean = total.mean(-1).T
         value = (here * mean[:, None]).sum(0)
         extras |= {"cut": cut, "value": value}
         transitions = dataclasses.replace(transitions, extras=extras)
@@ -85,39 +96,43 @@ def with_branches(
     )
 
 
-def _play_on(
+def play_on(
     env: Environment, policy: Policy, batch: Batch, states: Tree, begin: Array, key: Key
-) -> Array:
+) -> tuple[Transition, Array]:
     """Play copies of episodes [T, B] that go their own ways from step `begin` [M, B] on; T: never.
 
-    states: before each step, [T, B]. Returns the returns of whole episodes, [M, B].
+    A copy reads what its episode did before that step, and then says what `policy` says.
+
+    batch: whole episodes of `env`, each from its start. states: the environment's state before each
+        step, [T, B].
+
+    Returns the copies as transitions [T, B M], those of an episode side by side, and a mask that is
+    False after their ends.
     """
     t, (count, size) = batch.transitions, begin.shape
-    assert batch.mask is not None
     own = begin.T.reshape(-1)  # those of an episode side by side, so that devices can share them
     copy = lambda tree: jax.tree.map(lambda x: jnp.repeat(x, count, 0), tree)
     blank = policy.memory(count * size)
     step = jax.vmap(env.step, in_axes=(0, 0, 0, None))
 
     def body(carry, now):
-        state, live, memory, running, total = carry
-        number, key, timestep, state_there, reward = now
+        state, live, memory, running = carry
+        number, key, there, state_there = now
         followed = number < own  # what the episode did is only read
         state = trees.where(number == own, copy(state_there), state)
-        timestep = trees.where(number <= own, copy(timestep), live)
+        timestep = trees.where(number <= own, copy(there.timestep), live)
         act_key, step_key = jax.random.split(key)
         memory = memories.restart(timestep.first, blank, memory)
-        action, memory, _ = policy.act(policy.state, timestep, memory, act_key, False)
+        action, memory, extras = policy.act(policy.state, timestep, memory, act_key, False)
         keys = jax.random.split(step_key, len(own))
         after_state, after = trees.strong(step(keys, state, action, env.params))
-        total += jnp.where(followed, copy(reward), jnp.where(running, after.reward, 0))
+        taken = Transition(timestep, action, after, (), extras)
+        old = dataclasses.replace(there, task=(), extras={n: there.extras[n] for n in extras})
+        taken = trees.where(followed, copy(old), taken)
         state = trees.where(running & ~followed, after_state, state)
-        return (state, after, memory, running & (followed | ~after.done), total), None
+        return (state, after, memory, running & ~taken.done), (taken, running)
 
     first = lambda tree: copy(jax.tree.map(lambda x: x[0], tree))
-    reward = jnp.where(batch.mask, t.reward, 0)
-    begun = first(states), first(t.next_timestep), blank
-    carry = (*begun, jnp.ones(len(own), bool), jnp.zeros(len(own)))
-    steps = jnp.arange(len(reward)), jax.random.split(key, len(reward))
-    (*_, total), _ = jax.lax.scan(body, carry, (*steps, t.timestep, states, reward))
-    return total.reshape(size, count).T
+    begun = first(states), first(t.next_timestep), blank, jnp.ones(count * size, bool)
+    steps = jnp.arange(len(t.reward)), jax.random.split(key, len(t.reward))
+    return jax.lax.scan(body, begun, (*steps, t, states))[1]

@@ -36,6 +36,11 @@ masked out. Each algorithm's file states how answers are judged and the loss of 
 | guide_grpo | standardized in its group | clipped, or of hinted answers shaped, ratio | token |
 | kimi_k1_5 | less the group's mean | regression of the log-ratio, one for an answer | - |
 | mt_grpo | of each turn: its own and the outcome's, standardized | clipped surrogate | token |
+| starpo_s | as token_ppo, of the groups whose returns vary most | as dapo | token |
+| spear | less the group's mean; of promising ones, less a median | as dapo, for some tokens | - |
+| archer | of an utterance said anew, by critics of utterances | policy gradient | constant |
+| refuel | - | regression of two utterances' log-ratios on what follows, one for a pair | - |
+| ilql, mc_returns | - | cross-entropy with a text's token; values steer what is sampled | token |
 | score | of each attempt, less the group's others | as gpg | constant |
 | pass_at_k | for pass@k | the same | token |
 | token_ppo | of each token, by a critic, less the divergence | clipped surrogate | token |

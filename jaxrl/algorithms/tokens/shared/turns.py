@@ -11,6 +11,10 @@ from jaxrl.algorithms.tokens.shared import answers
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Array, Batch, Environment, struct
+from jaxrl.kit import Unit
+from jaxrl.kit.groups import Passes
+
+PAIR = Unit(sequences=True, columns=2)  # two conversations that begin alike
 
 
 @struct
@@ -48,8 +52,21 @@ def split_turns(batch: Batch) -> Turns:
 def check(env: Environment, config: Any, name: str) -> None:
     """Raise `UserError` as `answers.check`, and if `env` does not say which turn a token is of."""
     answers.check(env, config, name)
+    check_turns(env, name)
+
+
+def check_turns(env: Environment, name: str) -> None:
+    """Raise `UserError` if `env` does not say which turn a token is of."""
     if "turn" not in (example_timestep(env).tokens or {}):
         raise UserError(
             f"{name} needs the turns of texts, TimeStep.tokens['turn'], which '{env.name}' lacks; "
             "see envs.language.conversing."
         )
+
+
+def check_pairs(passes: Passes, pairs: int, env: Environment, name: str) -> None:
+    """Raise `UserError` if an update's pairs of conversations do not divide into the minibatches of
+    `passes`, and for an early stop, since no loss of pairs says how far the policy has moved."""
+    if passes.early_stop:
+        raise UserError(f"{name} cannot stop early; leave passes.early_stop off.")
+    passes.check(2 * pairs, env.max_steps or 1, unit=PAIR)
