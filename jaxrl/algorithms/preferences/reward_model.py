@@ -25,7 +25,7 @@ from jaxrl import losses
 from jaxrl.algorithms.policy_gradient.shared.actor_critic import sample_and_record
 from jaxrl.algorithms.preferences.shared import pairs
 from jaxrl.algorithms.preferences.shared.measures import all_answers, is_small, log_probs
-from jaxrl.algorithms.preferences.shared.pairs import PAIR
+from jaxrl.algorithms.preferences.shared.pairs import PAIR, keep_part
 from jaxrl.algorithms.preferences.shared.reward_models import (
     PART,
     RewardModel,
@@ -50,7 +50,6 @@ from jaxrl.kit import (
     loss,
 )
 from jaxrl.kit.groups import Optimizer
-from jaxrl.kit.state import State
 
 
 @group
@@ -93,14 +92,6 @@ def recipe(env: Environment, config: Config) -> Recipe:
         step = lambda net, some: net.descend(reward_loss, some)
         return net.epochs(config.passes, Minibatch(reading_of(batch), batch.mask), step, unit=PAIR)
 
-    def adopt(state: State, other: Any) -> Any:
-        """Let another agent's policy write the pairs."""
-        begun = pairs.begin_as("actor_critic")(state, other)
-        if not isinstance(begun, State) or begun is other:
-            return other
-        own = begun.parts | {PART: state.parts[PART]}
-        return State(own, begun.extra, begun.updates, begun.env_steps, begun.hyper)
-
     own = {"reward_error": "error of the score", "exact_accuracy": "accuracy of pairs"}
     return Recipe(
         parts={
@@ -112,7 +103,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         update=update,
         memory=network.initial,
         needs=("mask",),
-        adopt=adopt,
+        adopt=keep_part(PART),
         scores={**policy_scores(env), **(own if is_small(env) else {})},
     )
 

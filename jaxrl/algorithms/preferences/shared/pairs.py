@@ -191,6 +191,19 @@ def begin_as(part: str) -> Callable[[State, Tree], Tree]:
     return adopt
 
 
+def keep_part(part: str) -> Callable[[State, Tree], Tree]:
+    """Return an `adopt` by which another agent's policy writes the pairs that `part` learns from,
+    which begins anew."""
+
+    def adopt(state: State, other: Any) -> Any:
+        begun = begin_as("actor_critic")(state, other)
+        if not isinstance(begun, State) or begun is other:
+            return other
+        return dataclasses.replace(begun, parts=begun.parts | {part: state.parts[part]})
+
+    return adopt
+
+
 def check(env: Environment, config: Any, name: str) -> None:
     """Raise `UserError` if no policy of these settings can act in `env`, or the pairs of an update
     do not divide into the minibatches."""

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+from jaxrl.core.hyper import replace_hyper
 from jaxrl.core.types import Tree
 
 
@@ -15,5 +16,16 @@ def played_as(part: str) -> Callable[[Tree], Tree]:
     def player(state: Any) -> Any:
         own = dataclasses.replace(state.parts["actor_critic"], params=state.parts[part].params)
         return dataclasses.replace(state, parts={**state.parts, "actor_critic": own})
+
+    return player
+
+
+def played_at(factor: float) -> Callable[[Tree], Tree]:
+    """Return a function from an agent's state to the state by which it samples at its temperature,
+    the hyperparameter `sampling.temperature`, times `factor`."""
+
+    def player(state: Any) -> Any:
+        name = "sampling.temperature"
+        return replace_hyper(state, {name: factor * state.hyper[name]})
 
     return player

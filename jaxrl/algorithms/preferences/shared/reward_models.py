@@ -99,8 +99,10 @@ def reading_of(batch: Batch) -> Reading:
     return Reading(jax.tree.map(lambda x: x[:1], t.timestep), t.next_timestep)
 
 
-def network_of(env: Environment, config: Any) -> ActorCritic:
+def network_of(env: Environment, config: Any, values: int = 0) -> ActorCritic:
     """Return the network of a reward model, that of a policy whose value is the score.
+
+    values: length of the value, if it is a vector; 0 for a number.
 
     Raises `UserError` for settings that want a language model instead.
     """
@@ -109,7 +111,7 @@ def network_of(env: Environment, config: Any) -> ActorCritic:
             f"decoder.model is '{config.decoder.model}', but reward models, and what learns from "
             "them, have small networks of their own; leave it empty."
         )
-    return policy_network(env, config.torso, config.memory)
+    return policy_network(env, config.torso, config.memory, values=values)
 
 
 def token_scores(value: Array, reading: Reading, mask: Array, dense: bool) -> Array:
