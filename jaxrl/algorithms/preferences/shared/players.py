@@ -8,6 +8,7 @@ from typing import Any
 
 from jaxrl.core.hyper import replace_hyper
 from jaxrl.core.types import Tree
+from jaxrl.kit.parts import with_shared
 
 
 def played_as(part: str) -> Callable[[Tree], Tree]:
@@ -29,3 +30,11 @@ def played_at(factor: float) -> Callable[[Tree], Tree]:
         return replace_hyper(state, {name: factor * state.hyper[name]})
 
     return player
+
+
+def played_as_target(state: Any) -> Any:
+    """Return the state by which an agent acts as the target network of its policy."""
+    own = state.parts["actor_critic"]
+    params = with_shared(own.target, own.params)
+    own = dataclasses.replace(own, params=params)
+    return dataclasses.replace(state, parts={**state.parts, "actor_critic": own})
