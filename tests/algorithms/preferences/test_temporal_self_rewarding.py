@@ -105,7 +105,7 @@ def test_pairs_of_the_past_keep_their_contrast():
     for rejected, chosen in (("past", "future"), ("present", "present")):
         writers = {"rejected_by": rejected, "chosen_by": chosen}
         algorithm = temporal_self_rewarding(env, sizes | writers | {"optimizer.name": "adam"})
-        run, log = train(algorithm, start(algorithm, random.key(0)), 200)
+        _, log = train(algorithm, start(algorithm, random.key(0)), 200)
         leads[rejected] = np.asarray(log["lead"])
     past, present = leads["past"], leads["present"]
     assert np.abs(past[:25].mean() - present[:25].mean()) < 0.1
