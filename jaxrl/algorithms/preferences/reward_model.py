@@ -29,8 +29,10 @@ from jaxrl.algorithms.preferences.shared.pairs import PAIR, keep_part
 from jaxrl.algorithms.preferences.shared.reward_models import (
     PART,
     RewardModel,
+    check_reads,
     network_of,
     reading_of,
+    reward_network_of,
     score_answers,
     score_tokens,
 )
@@ -69,7 +71,7 @@ class Config(PairPolicy):
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
-    network = network_of(env, config)
+    network, scorer = network_of(env, config), reward_network_of(env, config)
     inputs = example_timestep(env), network.initial(1)
     dense = config.reward.dense
 
@@ -96,7 +98,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
     return Recipe(
         parts={
             "actor_critic": Part(network, inputs),
-            PART: Part(network, inputs, config.optimizer, members=config.reward.members),
+            PART: Part(scorer, inputs, config.optimizer, members=config.reward.members),
         },
         act=sample_and_record(),
         losses=(reward_loss,),
@@ -133,6 +135,12 @@ def measure(env: Environment, config: Any, policy: Policy, key: Key) -> dict[str
     }
 
 
-reward_model = AlgorithmBuilder("reward_model", Config, recipe, check=pairs.check, measure=measure)
+def check(env: Environment, config: Any, name: str) -> None:
+    """Raise `UserError` as `pairs.check`, and for features that `env` does not say."""
+    pairs.check(env, config, name)
+    check_reads(env, config, name)
+
+
+reward_model = AlgorithmBuilder("reward_model", Config, recipe, check=check, measure=measure)
 
 TINY = SMALL_PAIRS | {"members": 2, "dense": True, "flipped": 0.25}
