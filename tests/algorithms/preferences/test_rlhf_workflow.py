@@ -103,7 +103,7 @@ def test_rounds_by_a_model_of_few_labels_beat_dpo_from_these_labels():
     sizes = {"recurrent": 32, "transformer": 0, "learning_rate": 3e-3}
     labels = {"count": 512, "batch_size": 64}
     model = preference_model(env, sizes | labels | {"label_smoothing": 0.1})
-    rounds = {"prompts": 256, "answers": 8, "minibatches": 4, "epochs": 2, "beta": 0.5}
+    rounds = {"prompts": 128, "answers": 8, "minibatches": 2, "epochs": 2, "beta": 0.5}
     online = stages(model, 300, rlhf_workflow(env, sizes | rounds))
     offline = dpo(env, sizes | labels | {"beta": 0.5, "optimizer.name": "adam"})
     found = all_answers(env)
@@ -114,7 +114,7 @@ def test_rounds_by_a_model_of_few_labels_beat_dpo_from_these_labels():
             params = run.state.agent.parts["actor_critic"].params
             return (jnp.exp(log_probs(env, algorithm.config, params)) * found.reward).sum(-1).mean()
 
-        return np.asarray(jax.jit(jax.vmap(one))(jax.random.split(random.key(0), 4)))
+        return np.asarray(jax.jit(jax.vmap(one))(jax.random.split(random.key(0), 3)))
 
     first, second = end(online, 40), end(offline, 400)
     print(first, second)

@@ -13,7 +13,7 @@ from jaxrl.algorithms.preferences.temporal_self_rewarding import (
     choose_pair,
     temporal_self_rewarding,
 )
-from jaxrl.core import random
+from jaxrl.core import metrics, random
 from jaxrl.core.errors import UserError
 from jaxrl.core.train import advance, start, train
 
@@ -100,13 +100,14 @@ def test_groups_that_do_not_divide_are_refused():
 def test_pairs_of_the_past_keep_their_contrast():
     """The probability that the chosen answer beats the rejected one, after the same updates."""
     env = envs.make("judged_words")
-    sizes = SIZES | {"recurrent": 32, "prompts": 64, "answers": 12, "steps": 25, "beta": 0.1}
+    sizes = SIZES | {"recurrent": 32, "prompts": 32, "answers": 12, "steps": 25, "beta": 0.1}
     leads = {}
     for rejected, chosen in (("past", "future"), ("present", "present")):
         writers = {"rejected_by": rejected, "chosen_by": chosen}
         algorithm = temporal_self_rewarding(env, sizes | writers | {"optimizer.name": "adam"})
         _, log = train(algorithm, start(algorithm, random.key(0)), 200)
-        leads[rejected] = np.asarray(log["lead"])
+        leads[rejected] = np.asarray(metrics.values(log)["lead"])
     past, present = leads["past"], leads["present"]
+    print(past[::25], present[::25])
     assert np.abs(past[:25].mean() - present[:25].mean()) < 0.1
     assert past[-25:].mean() > 0.95 and present[-25:].mean() < 0.8, (past[-25:], present[-25:])

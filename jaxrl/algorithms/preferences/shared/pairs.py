@@ -10,6 +10,7 @@ keep pairs whole. Each algorithm's file states its loss:
 | online_dpo | the same, of pairs that are written and judged anew | the same |
 | rlhf_workflow | the same, of pairs that a preference model chooses, in rounds | the same |
 | temporal_self_rewarding | the same, of pairs by policies of several times | the last iteration |
+| seppo | good answers against samples of checkpoints, which may be good too | a checkpoint |
 | orpo | cloning of the chosen answer, and the odds ratio | none |
 | simpo | mean log-probabilities, and a margin | none |
 | cpo | DPO with a uniform reference, and cloning | none |
