@@ -116,7 +116,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         )
         return answer_output(net, x, now, value)
 
-    plain = on_answers(env, config, judge, (policy_loss,), learned=written_by_policy(size))
+    plain = on_answers(env, config, judge, (policy_loss,), learned=select_own(size))
 
     def update(net: Net, batch: Batch) -> Net:
         own = jnp.arange(batch.mask.shape[1]) % size < size - 1  # type: ignore[union-attr]
@@ -129,14 +129,14 @@ def recipe(env: Environment, config: Config) -> Recipe:
     return dataclasses.replace(plain, update=update, scores=scores)
 
 
-def written_by_policy(size: int) -> Any:
+def select_own(size: int) -> Any:
     """Return a function that says which decisions [T, B] of groups of `size` the policy made."""
 
-    def learned(x: Sample) -> Array:
+    def is_learned(x: Sample) -> Array:
         own = jnp.arange(x.action.shape[1]) % size < size - 1
         return jnp.broadcast_to(own, x.action.shape)
 
-    return learned
+    return is_learned
 
 
 def measure(env: Environment, config: Any, policy: Policy, key: Key) -> dict[str, Array]:

@@ -22,7 +22,7 @@ SMALL = SIZES | {"prompts": 4, "answers": 3}
 
 
 @pytest.fixture(scope="module")
-def played():
+def rollout():
     algorithm = cgpo(ENV, SMALL)
     state = start(algorithm, random.key(0)).state
     _, batch, _ = algorithm.source.collect(state.source, algorithm.policy(state), random.key(1))
@@ -42,9 +42,9 @@ def breaks(prompt, letters):
     return any(a == b for a, b in zip([prompt, *letters], letters, strict=False))
 
 
-def test_violations_are_words_that_break_the_rule(played):
-    found = np.asarray(violations(played[2]))
-    assert found.tolist() == [breaks(*x) for x in words(played[2])]
+def test_violations_are_words_that_break_the_rule(rollout):
+    found = np.asarray(violations(rollout[2]))
+    assert found.tolist() == [breaks(*x) for x in words(rollout[2])]
     assert 0 < found.mean() < 1
     enumerated = enumerate_answers(ENV)
     expected = [
@@ -54,9 +54,9 @@ def test_violations_are_words_that_break_the_rule(played):
     np.testing.assert_array_equal(broken_answers(enumerated), expected)
 
 
-def test_answers_are_paid_by_how_probably_they_beat_the_reference(played, monkeypatch):
+def test_answers_are_paid_by_how_probably_they_beat_the_reference(rollout, monkeypatch):
     """Nothing for those that break the rule; the reference's own answers are not learned."""
-    algorithm, _, batch = played
+    algorithm, _, batch = rollout
     seen = {}
 
     def capture(env, config, judge, losses, learned):
@@ -91,7 +91,7 @@ def test_an_environment_without_costs_is_refused():
 
 @pytest.mark.slow
 def test_it_learns_better_words_that_keep_the_rule(monkeypatch):
-    """By the same rewards without the rule most words break it, as the best ones do."""
+    """Most words break the rule where it does not count, as the best ones do."""
     sizes = SIZES | {"prompts": 64, "answers": 5, "learning_rate": 1e-2}
     found = all_answers(ENV)
     broken, gold = np.asarray(broken_answers(found)), np.asarray(found.reward)

@@ -86,13 +86,13 @@ def test_the_loss_is_the_likelihood_of_the_labels():
 
 
 @pytest.fixture(scope="module")
-def begun():
+def first():
     algorithm = preference_model(ENV, MODEL)
     return algorithm, start(algorithm, random.key(1)).state
 
 
-def test_both_orders_add_up_to_one_whatever_the_weights(begun):
-    algorithm, state = begun
+def test_both_orders_add_up_to_one_whatever_the_weights(first):
+    algorithm, state = first
     found = all_answers(ENV)
     preference = np.asarray(compare_answers(ENV, algorithm.config, state.agent.parts, found))
     assert preference.shape == found.preference.shape and preference.std() > 0.01
@@ -100,8 +100,8 @@ def test_both_orders_add_up_to_one_whatever_the_weights(begun):
     np.testing.assert_array_equal(np.diagonal(preference, axis1=1, axis2=2), 0.5)
 
 
-def test_measures_are_those_of_the_policys_pairs(begun):
-    algorithm, state = begun
+def test_measures_are_those_of_the_policys_pairs(first):
+    algorithm, state = first
     found, parts = all_answers(ENV), state.agent.parts
     share = np.exp(log_probs(ENV, algorithm.config, parts["actor_critic"].params))
     learned = np.asarray(compare_answers(ENV, algorithm.config, parts, found))
@@ -128,7 +128,7 @@ def test_measures_are_those_of_the_policys_pairs(begun):
 
 @both
 def test_answers_are_compared_by_the_model_and_not_by_the_environment(builder, sizes):
-    """What a recipe sees is an environment and episodes of the model's judge."""
+    """A recipe sees an environment and episodes of the model's judge."""
     config = Static(builder.complete_config(SIZES | sizes))
     judges, batches = [], []
 
@@ -158,8 +158,8 @@ def test_answers_are_compared_by_the_model_and_not_by_the_environment(builder, s
 
 
 @both
-def test_the_model_and_the_writer_of_its_pairs_are_taken_over(builder, sizes, begun):
-    model = begun[1].agent
+def test_the_model_and_the_writer_of_its_pairs_are_taken_over(builder, sizes, first):
+    model = first[1].agent
     agent = builder.agent(ENV, builder.complete_config(SIZES | sizes))
     own = agent.init(random.key(5), agent.hyper)
     adopted = agent.adopt(own, model)
@@ -201,8 +201,8 @@ def test_it_learns_preferences_that_go_round_and_a_reward_model_cannot():
 
 @pytest.mark.slow
 def test_a_policy_ends_at_the_equilibrium_of_the_models_game():
-    """That of the judge's game is elsewhere, since the model has seen few labels; the model's win
-    rate against the reference is higher than the judge's."""
+    """The equilibrium of the judge's game is elsewhere, since the model has seen few labels; the
+    model's win rate against the reference is higher than the judge's."""
     labels = {"count": 64, "batch_size": 32, "planes": 2, "label_smoothing": 0.2}
     model = preference_model(ENV, LEARNED | labels)
     algorithm = stages(model, 100, egpo(ENV, LEARNED | {"prompts": 128, "eta": 2.0, "steps": 25}))

@@ -79,7 +79,7 @@ def test_a_round_learns_from_the_models_pairs(monkeypatch):
 
 
 def test_answers_have_their_temperatures_in_turns():
-    """At a temperature near 0 the answers to a prompt are all the likeliest one."""
+    """The answers to a prompt at a temperature near 0 are all the likeliest one."""
     factors = {"prompts": 64, "answers": 8, "factors": (1.0, 1e-4)}
     algorithm = rlhf_workflow(ENV, SMALL | factors)
     state = start(algorithm, random.key(0)).state
@@ -98,7 +98,7 @@ def test_answers_that_do_not_divide_among_temperatures_are_refused():
 
 @pytest.mark.slow
 def test_rounds_by_a_model_of_few_labels_beat_dpo_from_these_labels():
-    """Both have seen the same number of labels; means over seeds of the expected return."""
+    """Compare expected returns, means over seeds, after the same number of labels."""
     env = envs.make("judged_words")
     sizes = {"recurrent": 32, "transformer": 0, "learning_rate": 3e-3}
     labels = {"count": 512, "batch_size": 64}

@@ -66,7 +66,7 @@ def test_a_policy_that_was_taken_over_writes_both_answers_first():
 
 @pytest.mark.slow
 def test_it_approaches_the_distribution_of_the_good_answers():
-    """That is exactly the best of four answers of the first policy."""
+    """The distribution is exactly the best of four answers of the first policy."""
     sizes = SIZES | {"prompts": 128, "answers": 5, "steps": 25, "beta": 0.1}
     algorithm = seppo(ENV, sizes | {"learning_rate_steps": 300})
     begun = start(algorithm, random.key(0))

@@ -64,8 +64,8 @@ class RewardModel:
     dense: bool = False
     """Score every token, and an answer by their sum; if not, an answer is scored at its end."""
     reads: str = static("text", choices=("text", "features"))
-    """Input of the reward model: text (all tokens of prompt and answer), or features (the
-    components of the environment's reward, numbers that say something of the whole answer)."""
+    """Input of the reward model: text, or features. Features of an answer are the components of the
+    environment's reward, numbers by name."""
     feature_hidden: tuple[int, ...] = static((32,), low=1, high=MANY)
     """Widths of the hidden layers of a reward model that reads features."""
 
