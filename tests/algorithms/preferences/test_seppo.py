@@ -68,7 +68,7 @@ def test_a_policy_that_was_taken_over_writes_both_answers_first():
 def test_it_approaches_the_distribution_of_the_good_answers():
     """The distribution is exactly the best of four answers of the first policy."""
     sizes = SIZES | {"prompts": 128, "answers": 5, "steps": 25, "beta": 0.1}
-    algorithm = seppo(ENV, sizes | {"learning_rate_steps": 300})
+    algorithm = seppo(ENV, sizes)
     begun = start(algorithm, random.key(0))
     after, _ = train(algorithm, begun, 300)
     found = all_answers(ENV)
