@@ -28,7 +28,7 @@ from jaxrl.algorithms.preferences.shared.players import played_as
 from jaxrl.algorithms.preferences.shared.settings import SMALL_JUDGED
 from jaxrl.algorithms.tokens.shared import answers
 from jaxrl.algorithms.tokens.shared.answers import decisions, speak, token_scores, unroll
-from jaxrl.algorithms.tokens.shared.models import token_network
+from jaxrl.algorithms.tokens.shared.models import check_network, token_network
 from jaxrl.algorithms.tokens.shared.settings import Divergence, Grouped, Groups
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
@@ -205,6 +205,7 @@ def source(env: Environment, config: Config) -> Source:
 def check(env: Environment, config: Any, name: str) -> None:
     """Raise `UserError` as `answers.check`, for an environment without several rewards, and for
     groups with fewer than two answers by each policy."""
+    check_network(env, config, name)
     names, size = rewards_of(env), config.groups.answers
     if len(names) < 2:
         raise UserError(
