@@ -70,6 +70,7 @@ BUILT_IN = {
     "hinted_addition": "jaxrl.envs.language.arithmetic:hinted_addition",
     "judged_words": "jaxrl.envs.language.judged_words:judged_words",
     "lookup": "jaxrl.envs.language.lookup:lookup",
+    "ruled_words": "jaxrl.envs.language.ruled_words:ruled_words",
     "second_try": "jaxrl.envs.language.second_try:second_try",
     "splitting": "jaxrl.envs.language.arithmetic:splitting",
     "text_maze": "jaxrl.envs.language.text_maze:text_maze",

@@ -31,6 +31,8 @@ class ActorCritic(nn.Module):
     With `heads` > 0 policy and value have a separate linear head for each task. The time step
     selects it by a one-hot [heads] in its goal (the last leaf of `timestep.goal`).
 
+    With `values` > 0 the value is a vector of that length, along a last axis.
+
     Memory is `()` without recurrence, [B, recurrent] with a GRU, a `Cache` with a transformer.
     """
 
@@ -46,6 +48,7 @@ class ActorCritic(nn.Module):
     context: int = 0
     channels: tuple[int, ...] = ()
     deviation: str = "learned"  # as in `PolicyHead`
+    values: int = 0
 
     def setup(self):
         self.convolution = image_encoder(self.observation_space, self.channels, self.activation)
@@ -55,7 +58,7 @@ class ActorCritic(nn.Module):
         self.actor = MLP(self.widths, self.activation, self.initializer)
         self.critic = MLP(self.widths, self.activation, self.initializer)
         self.head = PolicyHead(self.action_space, self.initializer, deviation=self.deviation)
-        self.value_head = dense(1, initializer(self.initializer, 1.0))
+        self.value_head = dense(self.values or 1, initializer(self.initializer, 1.0))
 
     def __call__(self, timestep: TimeStep, memory: Tree) -> tuple[Distribution, Array, Tree]:
         """Take one step: time step [B], memory [B] -> policy [B], value [B], memory [B]."""
@@ -89,7 +92,8 @@ class ActorCritic(nn.Module):
         return self.head(self._select_task(self.actor(x), timestep), timestep.legal_actions)
 
     def _value(self, x: Array, timestep: TimeStep) -> Array:
-        return self.value_head(self._select_task(self.critic(x), timestep))[..., 0]
+        value = self.value_head(self._select_task(self.critic(x), timestep))
+        return value if self.values else value[..., 0]
 
     def _select_task(self, x: Array, timestep: TimeStep) -> Array:
         """Return features [..., heads * (D + 1)]: `x` and a 1 (for the bias) in the part of the

@@ -112,14 +112,16 @@ class Config(Objectives):
     equation 7)."""
 
 
-def recipe(env: Environment, config: Objectives) -> Recipe:
+def recipe(env: Environment, config: Objectives, **options: Any) -> Recipe:
+    """Return DPO's recipe. options: of `on_pairs`."""
     objective = OBJECTIVES[config.loss]
 
     def pair_loss(net: Net, chosen: Answers, rejected: Answers) -> Array:
         value = objective(net.hyper, chosen, rejected)
         return value + net.hyper.cloning_weight * cloning(chosen)
 
-    return on_pairs(env, config, loss_of_pairs(pair_loss), scores=("kl_to_optimum",))
+    options = {"scores": ("kl_to_optimum",), **options}
+    return on_pairs(env, config, loss_of_pairs(pair_loss), **options)
 
 
 def check(env: Environment, config: Any, name: str) -> None:

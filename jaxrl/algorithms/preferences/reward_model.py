@@ -25,12 +25,14 @@ from jaxrl import losses
 from jaxrl.algorithms.policy_gradient.shared.actor_critic import sample_and_record
 from jaxrl.algorithms.preferences.shared import pairs
 from jaxrl.algorithms.preferences.shared.measures import all_answers, is_small, log_probs
-from jaxrl.algorithms.preferences.shared.pairs import PAIR
+from jaxrl.algorithms.preferences.shared.pairs import PAIR, keep_part
 from jaxrl.algorithms.preferences.shared.reward_models import (
     PART,
     RewardModel,
+    check_reads,
     network_of,
     reading_of,
+    reward_network_of,
     score_answers,
     score_tokens,
 )
@@ -50,7 +52,6 @@ from jaxrl.kit import (
     loss,
 )
 from jaxrl.kit.groups import Optimizer
-from jaxrl.kit.state import State
 
 
 @group
@@ -70,7 +71,7 @@ class Config(PairPolicy):
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
-    network = network_of(env, config)
+    network, scorer = network_of(env, config), reward_network_of(env, config)
     inputs = example_timestep(env), network.initial(1)
     dense = config.reward.dense
 
@@ -93,26 +94,18 @@ def recipe(env: Environment, config: Config) -> Recipe:
         step = lambda net, some: net.descend(reward_loss, some)
         return net.epochs(config.passes, Minibatch(reading_of(batch), batch.mask), step, unit=PAIR)
 
-    def adopt(state: State, other: Any) -> Any:
-        """Let another agent's policy write the pairs."""
-        begun = pairs.begin_as("actor_critic")(state, other)
-        if not isinstance(begun, State) or begun is other:
-            return other
-        own = begun.parts | {PART: state.parts[PART]}
-        return State(own, begun.extra, begun.updates, begun.env_steps, begun.hyper)
-
     own = {"reward_error": "error of the score", "exact_accuracy": "accuracy of pairs"}
     return Recipe(
         parts={
             "actor_critic": Part(network, inputs),
-            PART: Part(network, inputs, config.optimizer, members=config.reward.members),
+            PART: Part(scorer, inputs, config.optimizer, members=config.reward.members),
         },
         act=sample_and_record(),
         losses=(reward_loss,),
         update=update,
         memory=network.initial,
         needs=("mask",),
-        adopt=adopt,
+        adopt=keep_part(PART),
         scores={**policy_scores(env), **(own if is_small(env) else {})},
     )
 
@@ -142,6 +135,12 @@ def measure(env: Environment, config: Any, policy: Policy, key: Key) -> dict[str
     }
 
 
-reward_model = AlgorithmBuilder("reward_model", Config, recipe, check=pairs.check, measure=measure)
+def check(env: Environment, config: Any, name: str) -> None:
+    """Raise `UserError` as `pairs.check`, and for features that `env` does not say."""
+    pairs.check(env, config, name)
+    check_reads(env, config, name)
+
+
+reward_model = AlgorithmBuilder("reward_model", Config, recipe, check=check, measure=measure)
 
 TINY = SMALL_PAIRS | {"members": 2, "dense": True, "flipped": 0.25}

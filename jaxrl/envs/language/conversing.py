@@ -38,6 +38,8 @@ class Grade:
     success: float32 [], 1 for a right answer and 0 for a wrong one; None where answers are neither.
     judged: what `Environment.judge` compares of a text, any tree; None without a judge.
     metrics: further scalars by name, float32 []; None for none.
+    components: parts of the reward by name, float32 []; None for none.
+    cost: what a constraint limits, float32 [], or [K] for K constraints; None for none.
 
     All but the reward are reported at the end of the text alone.
     """
@@ -46,6 +48,8 @@ class Grade:
     success: Array | None = None
     judged: Tree = None
     metrics: dict[str, Array] | None = None
+    components: dict[str, Array] | None = None
+    cost: Array | None = None
 
 
 @struct
@@ -183,7 +187,10 @@ def conversing(
         metrics = {} if grade.success is None else {"success": grade.success}
         found: dict[str, Any] = {"metrics": {**metrics, **(grade.metrics or {})}}
         found = {} if not found["metrics"] else found
-        return found if grade.judged is None else {**found, "privileged": {"judged": grade.judged}}
+        more = {"reward_components": grade.components, "cost": grade.cost}
+        if grade.judged is not None:
+            more["privileged"] = {"judged": grade.judged}
+        return found | {name: value for name, value in more.items() if value is not None}
 
     def emit(state: State) -> dict[str, Any]:
         place = state.position + 1

@@ -13,16 +13,36 @@ __all__ = [
     "general_preference",
     "inpo",
     "online_ipo",
+    "preference_score",
     "sppo",
 ]
+
+
+@check_arguments
+def preference_score(embedding: Array, other_embedding: Array) -> Array:
+    """Score of one sequence against another in a general preference model (GPM), a log-odds.
+
+    sum_k a_k b'_k - b_k a'_k, (a_k, b_k) the k-th pair of an embedding's entries: with one pair
+    (r, 1) that is the difference r - r'. In the other order it is the negative
+
+    Args: embedding, other_embedding: [..., 2 K], of two sequences.
+    Returns: [...].
+    Gradients: none are stopped.
+    Source: Zhang et al., 2024, "General preference modeling with preference representations for
+      aligning language models" (without its scale beta, which embeddings absorb).
+    Example: `losses.preference_score(embedding, other_embedding)`
+    """
+    split = lambda x: jnp.moveaxis(x.reshape(*x.shape[:-1], -1, 2), -1, 0)
+    (a, b), (other_a, other_b) = split(embedding), split(other_embedding)
+    return (a * other_b - b * other_a).sum(-1)
 
 
 @check_arguments
 def general_preference(embedding: Array, other_embedding: Array) -> Array:
     """Probability of a general preference model (GPM), which can express cycles of preferences.
 
-    sigmoid(sum_k a_k b'_k - b_k a'_k), (a_k, b_k) the k-th pair of an embedding's entries: with one
-    pair (r, 1) that is Bradley and Terry's sigmoid(r - r')
+    sigmoid(preference_score(embedding, other_embedding)): with one pair of entries (r, 1) that is
+    Bradley and Terry's sigmoid(r - r')
 
     Args: embedding, other_embedding: [..., 2 K], of two sequences.
     Returns: [...], that the first is preferred to the other.
@@ -31,9 +51,7 @@ def general_preference(embedding: Array, other_embedding: Array) -> Array:
       aligning language models" (without its scale beta, which embeddings absorb).
     Example: `losses.general_preference(embedding, other_embedding)`
     """
-    split = lambda x: jnp.moveaxis(x.reshape(*x.shape[:-1], -1, 2), -1, 0)
-    (a, b), (other_a, other_b) = split(embedding), split(other_embedding)
-    return jax.nn.sigmoid((a * other_b - b * other_a).sum(-1))
+    return jax.nn.sigmoid(preference_score(embedding, other_embedding))
 
 
 @check_arguments

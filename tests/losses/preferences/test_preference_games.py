@@ -21,6 +21,12 @@ def win_rates(rng, *names):
 
 CASES = [
     Case(
+        losses.preference_score,
+        lambda rng: {x: rng.normal(size=(5, 4)) for x in ("embedding", "other_embedding")},
+        gradient=("embedding", "other_embedding"),
+        extremes=lambda rng: [{"embedding": np.full((5, 4), 1e6)}],
+    ),
+    Case(
         losses.general_preference,
         lambda rng: {x: rng.normal(size=(5, 4)) for x in ("embedding", "other_embedding")},
         gradient=("embedding", "other_embedding"),
@@ -75,6 +81,19 @@ def test_a_general_preference_is_bradley_terry_in_one_plane_and_a_cycle_in_anoth
     corner = 2 * np.stack([np.cos(angle), np.sin(angle)], -1)
     wins = losses.general_preference(corner, np.roll(corner, -1, 0))
     np.testing.assert_allclose(wins, 1 / (1 + np.exp(-4 * np.sin(2 * np.pi / 3))), rtol=1e-5)
+
+
+def test_a_preference_score_is_a_skew_symmetric_form():
+    one, other = np.random.default_rng(0).normal(size=(2, 7, 6)).astype(np.float32)
+    block = np.array([[0, 1], [-1, 0]])
+    expected = np.einsum("ni,ij,nj->n", one, np.kron(np.eye(3), block), other)
+    found = losses.preference_score(one, other)
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    np.testing.assert_array_equal(found, -losses.preference_score(other, one))  # to the last bit
+    np.testing.assert_array_equal(losses.preference_score(one, one), 0)
+    np.testing.assert_allclose(
+        losses.general_preference(one, other), 1 / (1 + np.exp(-expected)), rtol=1e-4
+    )
 
 
 def test_inpo_is_ipo_without_old_policy():

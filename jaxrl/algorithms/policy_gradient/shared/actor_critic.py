@@ -152,11 +152,13 @@ def policy_network(
     memory: Memory = NO_MEMORY,
     heads: int = 0,
     deviation: str = "learned",
+    values: int = 0,
 ) -> ActorCritic:
     """Return the network of an actor-critic for `env`.
 
     heads: number of tasks, each with its own linear head; 0 for one head that all share.
     deviation: of normal policies; see `networks.heads.PolicyHead`.
+    values: length of the value, if it is a vector; 0 for a number.
     """
     return ActorCritic(
         env.observation_space,
@@ -171,6 +173,7 @@ def policy_network(
         context=context_length(env) if memory.transformer else 0,
         channels=torso.channels,
         deviation=deviation,
+        values=values,
     )
 
 

@@ -154,7 +154,7 @@ def on_games(
         window = Minibatch(Sample(t.timestep, t.action, *known, score(batch)[None]), mask)
         step = lambda net, some: net.descend(policy_loss, some)
         net = net.epochs(config.passes, window, step, unit=policy_loss.unit)
-        return _turn(net.update_targets(), config.steps, extragradient)
+        return end_step(net.update_targets(), config.steps, "opponent" if extragradient else "")
 
     policy = Part(network, inputs, config.optimizer, config.reference)
     copy = Part(network, inputs, begins_as="actor_critic")
@@ -172,16 +172,20 @@ def on_games(
     )
 
 
-def _turn(net: Net, steps: int, extragradient: bool) -> Net:
-    """Return the net with new anchors and opponents where a step has ended with this update."""
+def end_step(net: Net, steps: int, other: str = "") -> Net:
+    """Return the net with a new anchor where a step of `steps` updates has ended with this update.
+
+    other: a part that becomes the policy whenever a step has ended, for iterations of two steps
+        that both begin at the anchor; empty for iterations of one step.
+    """
     done = net.updates + 1
     ended = done % steps == 0
     policy, anchor = (net.parts[name].params for name in ("actor_critic", "anchor"))
-    if not extragradient:
+    if not other:
         return net.with_params(anchor=trees.where(ended, policy, anchor))
     second = done // steps % 2 == 0
     new = {
-        "opponent": trees.where(ended, policy, net.parts["opponent"].params),
+        other: trees.where(ended, policy, net.parts[other].params),
         "actor_critic": trees.where(ended & ~second, anchor, policy),  # again from the anchor
         "anchor": trees.where(ended & second, policy, anchor),
     }

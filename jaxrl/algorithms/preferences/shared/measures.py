@@ -131,9 +131,14 @@ def all_answers(env: Environment) -> Answers:
 
 def _now_and_reference(env: Environment, config: Any, policy: Policy) -> tuple[Array, Array]:
     """Return the log-probabilities [P, A] of all answers by a policy and by its target network."""
+    now = log_probs(env, config, policy.state.parts["actor_critic"].params)
+    return now, reference_log_probs(env, config, policy)
+
+
+def reference_log_probs(env: Environment, config: Any, policy: Policy) -> Array:
+    """Return the log-probabilities [P, A] of all answers by the target network of a policy."""
     part = policy.state.parts["actor_critic"]
-    reference = with_shared(part.target, part.params)
-    return log_probs(env, config, part.params), log_probs(env, config, reference)
+    return log_probs(env, config, with_shared(part.target, part.params))
 
 
 def log_probs(env: Environment, config: Any, params: Tree) -> Array:

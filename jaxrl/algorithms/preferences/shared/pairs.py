@@ -8,6 +8,9 @@ keep pairs whole. Each algorithm's file states its loss:
 |---|---|---|
 | dpo | by name: DPO's and fifteen others | the policy of the beginning |
 | online_dpo | the same, of pairs that are written and judged anew | the same |
+| rlhf_workflow | the same, of pairs that a preference model chooses, in rounds | the same |
+| temporal_self_rewarding | the same, of pairs by policies of several times | the last iteration |
+| seppo | good answers against samples of checkpoints, which may be good too | a checkpoint |
 | orpo | cloning of the chosen answer, and the odds ratio | none |
 | simpo | mean log-probabilities, and a margin | none |
 | cpo | DPO with a uniform reference, and cloning | none |
@@ -132,6 +135,7 @@ def on_pairs(
     policy_loss: Loss,
     *,
     reference: bool = True,
+    reference_part: str = "",
     rewards: bool = False,
     scores: tuple[str, ...] = (),
 ) -> Recipe:
@@ -139,6 +143,8 @@ def on_pairs(
 
     policy_loss: of the part `actor_critic`, of pairs: `loss_of_pairs`, or one that sees a `Sample`.
     reference: whether there is a reference policy, `config.reference`.
+    reference_part: a part of the recipe that is the loss's reference instead of the target network;
+        empty for none.
     rewards: whether the loss reads the answers' returns.
     scores: what it is judged by in small environments, besides the return; see `exact_scores`.
     """
@@ -150,8 +156,8 @@ def on_pairs(
         mask = decisions(t.timestep, batch.mask)
         known = None
         if reference:
-            policy, _ = unroll(net.target.actor_critic, net, t.timestep)
-            known = policy.log_prob(t.action)
+            frozen = getattr(net, reference_part) if reference_part else net.target.actor_critic
+            known = unroll(frozen, net, t.timestep)[0].log_prob(t.action)
         paid = returns_of(batch)[None] if rewards else None
         window = Minibatch(Sample(t.timestep, t.action, known, paid), mask)
         step = lambda net, some: net.descend(policy_loss, some)
@@ -187,6 +193,19 @@ def begin_as(part: str) -> Callable[[State, Tree], Tree]:
 
         parts = {name: begin(own) for name, own in state.parts.items()}
         return dataclasses.replace(state, parts=parts)
+
+    return adopt
+
+
+def keep_part(part: str) -> Callable[[State, Tree], Tree]:
+    """Return an `adopt` by which another agent's policy writes the pairs that `part` learns from,
+    which begins anew."""
+
+    def adopt(state: State, other: Any) -> Any:
+        begun = begin_as("actor_critic")(state, other)
+        if not isinstance(begun, State) or begun is other:
+            return other
+        return dataclasses.replace(begun, parts=begun.parts | {part: state.parts[part]})
 
     return adopt
 

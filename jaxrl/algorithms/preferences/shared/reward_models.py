@@ -35,12 +35,14 @@ from jaxrl.algorithms.preferences.shared.measures import measure_proxy, proxy_sc
 from jaxrl.algorithms.tokens.shared.answers import blank_memory, decisions
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
+from jaxrl.core.hyper import MANY
 from jaxrl.core.settings import Values
 from jaxrl.core.types import Array, Batch, Environment, Key, Policy, TimeStep, Tree, struct
 from jaxrl.exact.answers import Answers
 from jaxrl.kit import AlgorithmBuilder, Net, Part, Recipe, group, hyper, static
 from jaxrl.kit.state import State, Trained
 from jaxrl.networks.actor_critic import ActorCritic
+from jaxrl.networks.features import FeatureReward
 
 PART = "reward"
 
@@ -61,6 +63,11 @@ class RewardModel:
     """Number of reward models with first weights of their own, trained on the same pairs."""
     dense: bool = False
     """Score every token, and an answer by their sum; if not, an answer is scored at its end."""
+    reads: str = static("text", choices=("text", "features"))
+    """Input of the reward model: text, or features. Features of an answer are the components of the
+    environment's reward, numbers by name."""
+    feature_hidden: tuple[int, ...] = static((32,), low=1, high=MANY)
+    """Widths of the hidden layers of a reward model that reads features."""
 
 
 @group
@@ -99,8 +106,10 @@ def reading_of(batch: Batch) -> Reading:
     return Reading(jax.tree.map(lambda x: x[:1], t.timestep), t.next_timestep)
 
 
-def network_of(env: Environment, config: Any) -> ActorCritic:
+def network_of(env: Environment, config: Any, values: int = 0) -> ActorCritic:
     """Return the network of a reward model, that of a policy whose value is the score.
+
+    values: length of the value, if it is a vector; 0 for a number.
 
     Raises `UserError` for settings that want a language model instead.
     """
@@ -109,7 +118,29 @@ def network_of(env: Environment, config: Any) -> ActorCritic:
             f"decoder.model is '{config.decoder.model}', but reward models, and what learns from "
             "them, have small networks of their own; leave it empty."
         )
-    return policy_network(env, config.torso, config.memory)
+    return policy_network(env, config.torso, config.memory, values=values)
+
+
+def reward_network_of(env: Environment, config: Any) -> ActorCritic | FeatureReward:
+    """Return the network of a reward model that reads what `config.reward.reads` says."""
+    if config.reward.reads == "text":
+        return network_of(env, config)
+    return FeatureReward(config.reward.feature_hidden, config.torso.activation)
+
+
+def check_reads(env: Environment, config: Any, name: str) -> None:
+    """Raise `UserError` if a reward model would read features that `env` does not say, or score
+    every token by features of a whole answer."""
+    reward = config.reward
+    if reward.reads != "features":
+        return
+    if not example_timestep(env).reward_components:
+        raise UserError(
+            f"reward.reads is features, but '{env.name}' says none of its answers "
+            "(TimeStep.reward_components, see ruled_words)."
+        )
+    if reward.dense:
+        raise UserError(f"{name} cannot score every token by features; turn reward.dense off.")
 
 
 def token_scores(value: Array, reading: Reading, mask: Array, dense: bool) -> Array:
@@ -137,7 +168,7 @@ def score_answers(
 
     config: settings with the groups `torso`, `memory` and `reward`. parts: of an agent's state.
     """
-    network, t = network_of(env, config), found.transitions
+    network, t = reward_network_of(env, config), found.transitions
     reading = Reading(jax.tree.map(lambda x: x[:1], t.timestep), t.next_timestep)
     memory = network.initial(t.action.shape[1])
     read: Any = lambda params: network.apply(params, reading.text, memory, method="unroll")[1]
@@ -196,7 +227,8 @@ def judged_by(recipe: Recipe, env: Environment, config: Any) -> Recipe:
     policy that wrote its pairs: policy and reference begin as that one, and a separate critic as
     the first reward model. Logs `disagreement`, the mean deviation between members.
     """
-    network = network_of(env, config)
+    network = reward_network_of(env, config)
+    check_reads(env, config, "A reward model")
     inputs = example_timestep(env), network.initial(1)
     part = Part(network, inputs, members=config.reward.members)
 
