@@ -170,7 +170,7 @@ def temper(
     Source: Holtzman et al., 2020, "The curious case of neural text degeneration", section 3.1.
     """
     if isinstance(policy, ReadOut) and top_p is None and mask is None:
-        return policy.tempered(temperature)
+        return policy.at_temperature(temperature)
     legal = policy.logits > ILLEGAL / 2
     legal = legal if mask is None else legal & mask
     logits = jnp.where(legal, policy.logits, ILLEGAL)

@@ -84,7 +84,7 @@ class ReadOut(Categorical):
     def num_categories(self) -> int:
         return self._given[1].shape[-1]
 
-    def tempered(self, temperature: Array | float) -> ReadOut:
+    def at_temperature(self, temperature: Array | float) -> ReadOut:
         """Return the distribution with its logits divided by a temperature."""
         features, kernel, legal_actions, own = self._given
         return ReadOut(features, kernel, legal_actions, own * temperature, self._rows)

@@ -180,14 +180,14 @@ def _measure(own: Program, progress: Progress, steps: int, updates: int) -> list
     return [
         f"Activations and other scratch memory of an update: "
         f"{format_bytes(stats.temp_size_in_bytes)} on {device}.",
-        *([] if own.mesh is None else [_sent(count_traffic(compiled.as_text()))]),
+        *([] if own.mesh is None else [_traffic_line(count_traffic(compiled.as_text()))]),
         f"Measured here: {_time(compiling)} of compilation, {_time(each)} for an update "
         f"({steps / each:,.0f} steps/s), {_time(each * updates)} for the {updates:,} updates of "
         "the run without its evaluations.",
     ]
 
 
-def _sent(traffic: Traffic) -> str:
+def _traffic_line(traffic: Traffic) -> str:
     """Return a line that says what devices send each other in an update."""
     if not traffic.total:
         return "Devices send each other nothing."

@@ -1,4 +1,4 @@
-"""What devices send each other in a program, counted in what XLA has compiled.
+"""Traffic between devices in a program, counted in what XLA has compiled.
 
 Layouts of large models differ most in this (Mei et al., 2024, "ReaL: efficient RLHF training of
 large language models with parameter reallocation", arXiv:2406.14088, estimates plans by it).
@@ -75,13 +75,13 @@ def count_traffic(text: str) -> Traffic:
             for line in bodies.get(name, ()):
                 if found_here := _INSTRUCTION.match(line):
                     result, operation, rest = found_here.groups()
-                    found.add(_sent(result, operation, rest, of))
+                    found.add(_traffic_of(result, operation, rest, of))
         return known[name]
 
     return of(entry)
 
 
-def _sent(result: str, operation: str, rest: str, of: Callable[[str], Traffic]) -> Traffic:
+def _traffic_of(result: str, operation: str, rest: str, of: Callable[[str], Traffic]) -> Traffic:
     """Return what one instruction sends. of: the traffic of a computation by its name."""
     kind = operation.removesuffix("-start")
     if kind in SENT:

@@ -241,7 +241,7 @@ def test_what_else_a_policy_in_parts_answers():
     np.testing.assert_allclose(found.entropy(), whole.entropy(), rtol=1e-5)
     sampled = found.sample(seed=random.key(0))
     np.testing.assert_array_equal(sampled, whole.sample(seed=random.key(0)))
-    through = jax.jit(lambda policy: policy.tempered(2.0).entropy())(found)  # it is a tree
+    through = jax.jit(lambda policy: policy.at_temperature(2.0).entropy())(found)  # it is a tree
     np.testing.assert_allclose(through, temper(whole, 2.0).entropy(), rtol=1e-5)
 
 

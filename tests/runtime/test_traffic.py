@@ -1,4 +1,4 @@
-"""What devices send each other: counts against sums by hand."""
+"""Traffic between devices: counts against sums by hand."""
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ from jaxrl.runtime.traffic import count_traffic
 FLOAT = 4
 
 
-def compiled(function, *given, out=None, shape=(2, 2)):
+def compile_text(function, *given, out=None, shape=(2, 2)):
     """The text of a function of arrays, each with its PartitionSpec, on a mesh of axes a and b."""
     devices = jax.devices()[: shape[0] * shape[1]]
     mesh = jax.make_mesh(shape, ("a", "b"), (AxisType.Auto,) * 2, devices=devices)
@@ -23,12 +23,14 @@ X = jnp.ones((8, 16)), ("a", None)
 
 
 def test_sums_and_gathers_send_what_a_ring_does():
-    whole = count_traffic(compiled(lambda x: x.sum(0), X))
+    whole = count_traffic(compile_text(lambda x: x.sum(0), X))
     assert whole.bytes == {"all-reduce": 2 * 16 * FLOAT / 2} and whole.open_loops == 0
-    assert count_traffic(compiled(lambda x: x + 1, X)).bytes == {"all-gather": 8 * 16 * FLOAT / 2}
-    four = count_traffic(compiled(lambda x: x + 1, X, shape=(4, 1)))
+    assert count_traffic(compile_text(lambda x: x + 1, X)).bytes == {
+        "all-gather": 8 * 16 * FLOAT / 2
+    }
+    four = count_traffic(compile_text(lambda x: x + 1, X, shape=(4, 1)))
     assert four.total == 8 * 16 * FLOAT * 3 / 4
-    assert count_traffic(compiled(lambda x: x + 1, X, out=("a", None))).total == 0
+    assert count_traffic(compile_text(lambda x: x + 1, X, out=("a", None))).total == 0
 
 
 def test_loops_count_as_often_as_they_run():
@@ -37,14 +39,14 @@ def test_loops_count_as_often_as_they_run():
 
     known = lambda x: jax.lax.fori_loop(0, 5, lambda i, x: body(x), x)
     once = 2 * FLOAT / 2
-    found = count_traffic(compiled(known, X, out=("a", None)))
+    found = count_traffic(compile_text(known, X, out=("a", None)))
     assert found.bytes == {"all-reduce": 5 * once} and found.open_loops == 0
 
     def unknown(x, n):
         again = lambda i, x: jax.lax.fori_loop(0, n, lambda i, x: body(x), x)
         return jax.lax.fori_loop(0, n, again, x)
 
-    found = count_traffic(compiled(unknown, X, (jnp.int32(3), ()), out=("a", None)))
+    found = count_traffic(compile_text(unknown, X, (jnp.int32(3), ()), out=("a", None)))
     assert found.bytes == {"all-reduce": once} and found.open_loops == 2
 
 

@@ -35,7 +35,7 @@ def errors_of(loss: Loss, x: Game) -> dict[str, Array]:
     on_policy = of_logits(lambda p: expectation(loss, x, x.policy, p, x.reward))
     exact = -2 * of_logits(lambda p: objective(p, x))  # each answer of a pair counts
 
-    def labeled(p):  # the reward says only which of two is preferred
+    def of_labels(p):  # the reward says only which of two is preferred
         wins = losses.copg(*pairs(p, x.reference), jnp.float64(0.25), jnp.float64(-0.25), BETA)  # pyright: ignore[reportCallIssue]
         return (chance(x.behavior) * x.preference * wins).sum()
 
@@ -49,7 +49,7 @@ def errors_of(loss: Loss, x: Game) -> dict[str, Array]:
             found, optimal_answers(x.reward, x.reference, BETA)
         ),
         "the gradient from its own answers": distance(on_policy, exact),
-        "IPO's gradient for preferences": distance(of_logits(labeled), of_logits(ipo)),
+        "IPO's gradient for preferences": distance(of_logits(of_labels), of_logits(ipo)),
     }
 
 

@@ -46,7 +46,7 @@ def chance(log_prob: Array, x: Case) -> Array:
     return jnp.exp(log_prob) @ x.reward
 
 
-def bound(log_prob: Array, weights: Array, x: Case) -> Array:
+def lower_bound(log_prob: Array, weights: Array, x: Case) -> Array:
     """Return the bound with weights of a policy [A]."""
     return (jnp.exp(weights) * x.reward * (1 + log_prob - weights)).sum()
 
@@ -73,7 +73,7 @@ def errors(key: Key) -> dict[str, Array]:
     """Return the errors of iw-SFT."""
     x, J = draw(key), chance
     nearer = jnp.logaddexp(x.policy, x.reference) - jnp.log(2.0)  # a mixture of both
-    bounds = [bound(x.policy, q, x) for q in (x.reference, nearer, x.policy)]
+    bounds = [lower_bound(x.policy, q, x) for q in (x.reference, nearer, x.policy)]
     above = jnp.array([bounds[0] - J(x.policy, x), bounds[1] - J(x.policy, x)])
     return {
         "a bound above the return": jnp.maximum(above, 0).max(),
@@ -84,14 +84,14 @@ def errors(key: Key) -> dict[str, Array]:
 
 
 @jax.jit
-def unweighted(key: Key) -> dict[str, Array]:
+def without_weights(key: Key) -> dict[str, Array]:
     """Return the errors of supervised learning of filtered answers: its gradient, up to its length,
     and its bound."""
     x = draw(key)
     found = of_logits(lambda p: -expectation(plain(losses.iw_sft), p, x), x.policy)
     exact = of_logits(lambda p: chance(p, x), x.policy)
     scaled = found * (found * exact).sum() / jnp.square(found).sum()
-    loose = chance(x.policy, x) - bound(x.policy, x.reference, x)
+    loose = chance(x.policy, x) - lower_bound(x.policy, x.reference, x)
     return {
         "the gradient": jnp.abs(scaled - exact).max() / jnp.abs(exact).max(),
         "the bound": loose,
@@ -127,7 +127,7 @@ CLAIM = Exact(
     parts=("jaxrl/losses/tokens/fine_tuning.py", "jaxrl/algorithms/tokens/iw_sft.py"),
     errors=errors,
     planted={
-        "no weights": unweighted,
+        "no weights": without_weights,
         "inverse weights": jax.jit(
             lambda key: {"the gradient": gradient_error(inverse(losses.iw_sft), draw(key))}
         ),

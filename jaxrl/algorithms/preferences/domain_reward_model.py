@@ -1,5 +1,5 @@
 """Reward model with domain knowledge (Nath et al., 2024, "Leveraging domain knowledge for efficient
-reward modelling in RLHF: a case-study in e-commerce opinion summarization", arXiv:2402.15473): it
+reward modeling in RLHF: a case-study in e-commerce opinion summarization", arXiv:2402.15473): it
 reads a few features of an answer that experts of the domain name, instead of the text, so that a
 feed-forward network learns a score from few labeled pairs, by the Bradley-Terry loss.
 

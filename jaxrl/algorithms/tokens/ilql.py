@@ -33,7 +33,8 @@ from jaxrl.kit import AlgorithmBuilder, LossOutput, Net, Recipe, group, hyper, l
 @group
 class Config(token_values.Config):
     """Settings of ILQL: implicit Q-learning of tokens from texts with rewards (arXiv:2206.11871).
-    The defaults are those of LMRL Gym's code for its guessing games."""
+    The defaults are those of LMRL Gym's code for its guessing games, with the step size that it
+    has for MC returns (its ILQL has 1e-5)."""
 
     expectile: float = hyper(0.7, above=0, below=1)
     """Expectile of the value over the data's tokens: 0.5 is their mean, near 1 their maximum."""

@@ -66,7 +66,7 @@ class Config(Tokens):
     optimizer: Optimizer = Optimizer(learning_rate=3e-7, max_grad_norm=1.0, beta2=0.95)
     """Optimizer settings. 3e-7 and Adam's betas: authors' code, without its warm-up and decay."""
     eta: float = hyper(1.0, above=0)
-    """Size of a step of mirror descent. (The authors' code has 1000, for rewards of about 0.1.)"""
+    """Size of a step of mirror descent. (The authors' code has 1000.)"""
 
 
 @struct
