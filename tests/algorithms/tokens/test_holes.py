@@ -47,16 +47,16 @@ class Shifted(ActorCritic):
     def setup(self):
         super().setup()
         zeros = jax.nn.initializers.zeros
-        self.logits = self.param("logits", zeros, (2, self.action_space.n))
-        self.values = self.param("values", zeros, (2,))
+        self.logit_shift = self.param("logit_shift", zeros, (2, self.action_space.n))
+        self.value_shift = self.param("value_shift", zeros, (2,))
 
     def _policy(self, x, timestep):
         kind = timestep.tokens["decision"].astype(int)
         plain = self.head(self.actor(x), None)  # any token is legal
-        return Categorical(jax.nn.log_softmax(plain.logits + self.logits[kind]))
+        return Categorical(jax.nn.log_softmax(plain.logits + self.logit_shift[kind]))
 
     def _value(self, x, timestep):
-        return super()._value(x, timestep) + self.values[timestep.tokens["decision"].astype(int)]
+        return super()._value(x, timestep) + self.value_shift[timestep.tokens["decision"].astype(int)]
 
 
 @functools.cache
@@ -80,23 +80,23 @@ def update(name, **changes):
 def test_nothing_is_learned_where_nothing_is_decided(name):
     """A gradient that is not exactly 0 moves a weight, by Adam."""
     for params in update(name).values():
-        logits, values = np.asarray(params["logits"]), np.asarray(params["values"])
+        logits, values = np.asarray(params["logit_shift"]), np.asarray(params["value_shift"])
         assert not logits[0].any() and values[0] == 0
-    logits = np.asarray(update(name)["actor_critic"]["logits"])
+    logits = np.asarray(update(name)["actor_critic"]["logit_shift"])
     assert (logits[1] != 0).all()
 
 
 @pytest.mark.slow
 def test_critics_learn_the_values_of_decisions():
-    assert update("token_ppo")["actor_critic"]["values"][1] != 0
-    assert update("ppo_max")["critic"]["values"][1] != 0
+    assert update("token_ppo")["actor_critic"]["value_shift"][1] != 0
+    assert update("ppo_max")["critic"]["value_shift"][1] != 0
 
 
 def test_without_masks_it_would_be_learned(monkeypatch):
     """Else the tests above show nothing."""
     monkeypatch.setattr(answers, "decisions", lambda timestep, mask: mask)
     params = update("grpo", clip=0.3)["actor_critic"]  # not one that is built already
-    assert np.asarray(params["logits"])[0].any()
+    assert np.asarray(params["logit_shift"])[0].any()
 
 
 def test_advantages_of_tokens_skip_what_is_read():
