@@ -56,7 +56,9 @@ class Shifted(ActorCritic):
         return Categorical(jax.nn.log_softmax(plain.logits + self.logit_shift[kind]))
 
     def _value(self, x, timestep):
-        return super()._value(x, timestep) + self.value_shift[timestep.tokens["decision"].astype(int)]
+        return (
+            super()._value(x, timestep) + self.value_shift[timestep.tokens["decision"].astype(int)]
+        )
 
 
 @functools.cache
