@@ -33,6 +33,11 @@ named = pytest.mark.parametrize(
 )
 # Enough successes by chance that groups differ.
 ENV = envs.make("text_maze", size=2, turns=2, openings=0)
+OWN = {  # what needs hints, or tools
+    "guide_grpo": envs.make("hinted_addition", digits=1),
+    "spear": envs.make("lookup"),
+}
+READ_AFTER = {("archer", "critic")}  # values that are read where an utterance has ended
 SETTINGS = {
     "recurrent": 0, "transformer": 0, "prompts": 4, "answers": 4, "num_envs": 16, "k": 2,
     "epochs": 2, "minibatches": 2, "informative": 0.0, "critic_steps": 0.0, "kl.weight": 0.1,
@@ -69,10 +74,11 @@ def update(name, **changes):
     for setting, value in (SETTINGS | changes).items():
         with contextlib.suppress(UserError):  # not a setting of this algorithm
             config = replace(config, {setting: value})
-    network = Shifted(ENV.observation_space, ENV.action_space, widths=())
-    parts = builder.recipe(ENV, Static(config)).parts
-    networks = {n: network for n, part in parts.items() if isinstance(part.network, ActorCritic)}
-    algorithm = builder(ENV, config, networks=networks)
+    env = OWN.get(name, ENV)
+    network = Shifted(env.observation_space, env.action_space, widths=())
+    parts = builder.recipe(env, Static(config)).parts
+    networks = {n: network for n, part in parts.items() if type(part.network) is ActorCritic}
+    algorithm = builder(env, config, networks=networks)
     state = start(algorithm, random.key(0)).state
     after, _ = jax.jit(algorithm.step)(state, random.key(1))
     return {n: after.agent.parts[n].params["params"] for n in networks}
@@ -81,9 +87,11 @@ def update(name, **changes):
 @named
 def test_nothing_is_learned_where_nothing_is_decided(name):
     """A gradient that is not exactly 0 moves a weight, by Adam."""
-    for params in update(name).values():
+    for part, params in update(name).items():
+        if (name, part) in READ_AFTER:
+            continue
         logits, values = np.asarray(params["logit_shift"]), np.asarray(params["value_shift"])
-        assert not logits[0].any() and values[0] == 0
+        assert not logits[..., 0, :].any() and not values[..., 0].any()  # of each of twins
     logits = np.asarray(update(name)["actor_critic"]["logit_shift"])
     assert (logits[1] != 0).all()
 
