@@ -94,7 +94,7 @@ def test_critics_learn_the_exact_values_of_todays_policy():
         errors = np.stack(list(gaps.values()))
         # They still follow samples of what is said and hidden.
         assert errors.mean() < 0.03 and errors.max() < 0.12
-        assert np.std(list(exact.values())) > 0.1
+        assert np.std(list(exact.values())) > 0.08
 
 
 # A prompt of one token, an utterance of two, a reply, an utterance of one, which ends the
