@@ -32,7 +32,7 @@ class Answers:
 
     text: tokens of each answer, int32 [A, L], filled up with END (the last token).
     transitions: the episodes in which they are given, [T, P * A], those of a prompt side by side.
-    mask: which steps belong to an episode and are decisions, bool [T, P * A].
+    within: which steps belong to an episode, bool [T, P * A]. mask: which of these are decisions.
     prompts: keys that `Environment.reset` begins each prompt from, [P].
     reward: return of each answer, float32 [P, A].
     preference: probability that answer i is preferred to answer j, float32 [P, A, A]; None without
@@ -41,6 +41,7 @@ class Answers:
 
     text: Array
     transitions: Transition
+    within: Array
     mask: Array
     prompts: Key
     reward: Array
@@ -82,7 +83,7 @@ def enumerate_answers(
         judged = jax.tree.map(at_end, t.next_timestep.privileged["judged"])
         preference = win_probabilities(env.judge, judged, len(text))
     decision = t.timestep.tokens["decision"]
-    return Answers(jnp.asarray(text), t, running & decision, prompts, reward, preference)
+    return Answers(jnp.asarray(text), t, running, running & decision, prompts, reward, preference)
 
 
 def answer_log_probs(network: Any, params: Tree, answers: Answers) -> Array:

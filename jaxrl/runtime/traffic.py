@@ -32,6 +32,7 @@ _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
 _ARRAY = re.compile(r"\b([a-z]+)(\d*)\w*\[([\d,]*)\]")
 _NAMED = re.compile(r"replica_groups=mesh\[([^\]]*)\] \{([^}]*)\}")
 _LISTED = re.compile(r"replica_groups=\{\{([\d,]*)\}")
+_DEVICES = re.compile(r"\bnum_partitions=(\d+)")
 _COUNTED = re.compile(r"replica_groups=\[\d+,(\d+)\]")
 
 
@@ -67,29 +68,37 @@ def count_traffic(text: str) -> Traffic:
             entry = begin[2] if begin[1] else entry
         else:
             lines.append(line)
+    found = _DEVICES.search(text)
+    devices = int(found[1]) if found else 1
     known: dict[str, Traffic] = {}
 
     def of(name: str) -> Traffic:
         if name not in known:
-            known[name] = found = Traffic()
+            known[name] = Traffic()
             for line in bodies.get(name, ()):
-                if found_here := _INSTRUCTION.match(line):
-                    result, operation, rest = found_here.groups()
-                    found.add(_traffic_of(result, operation, rest, of))
+                if instruction := _INSTRUCTION.match(line):
+                    result, operation, rest = instruction.groups()
+                    known[name].add(_traffic_of(result, operation, rest, devices, of))
         return known[name]
 
     return of(entry)
 
 
-def _traffic_of(result: str, operation: str, rest: str, of: Callable[[str], Traffic]) -> Traffic:
-    """Return what one instruction sends. of: the traffic of a computation by its name."""
+def _traffic_of(
+    result: str, operation: str, rest: str, devices: int, of: Callable[[str], Traffic]
+) -> Traffic:
+    """Return what one instruction sends.
+
+    result, operation, rest: the type of its result, its name, and what follows.
+    devices: number of all devices. of: the traffic of a computation by its name.
+    """
     kind = operation.removesuffix("-start")
     if kind in SENT:
         sizes = _sizes(result)
         if operation != kind and kind != "all-reduce":  # operands come first, and the results next
             count = rest.split(")", 1)[0].count("%")
             sizes = sizes[count : 2 * count]
-        return Traffic({kind: SENT[kind](sum(sizes), _group_size(rest))})
+        return Traffic({kind: SENT[kind](sum(sizes), _group_size(rest, devices))})
     found = Traffic()
     if branches := _BRANCHES.search(rest):
         names = [name.strip().lstrip("%") for name in branches[1].split(",")]
@@ -114,8 +123,8 @@ def _sizes(result: str) -> list[int]:
     return sizes
 
 
-def _group_size(rest: str) -> int:
-    """Return the number of devices among which an operation exchanges."""
+def _group_size(rest: str, devices: int) -> int:
+    """Return the number of devices among which an operation exchanges: all unless it says so."""
     if named := _NAMED.search(rest):
         axes = dict(re.findall(r"'(\w+)'=(\d+)", named[1]))
         return math.prod(int(axes[name]) for name in re.findall(r"'(\w+)'", named[2]))
@@ -123,4 +132,4 @@ def _group_size(rest: str) -> int:
         return listed[1].count(",") + 1
     if counted := _COUNTED.search(rest):
         return int(counted[1])
-    return 1 << 30  # all there are, however many
+    return devices

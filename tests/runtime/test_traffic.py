@@ -50,7 +50,7 @@ def test_loops_count_as_often_as_they_run():
     assert found.bytes == {"all-reduce": once} and found.open_loops == 2
 
 
-HLO = """HloModule made_up
+HLO = """HloModule made_up, num_partitions=8
 
 %most (p: f32[8]) -> f32[8] {
   %p = f32[8]{0} parameter(0)
@@ -67,6 +67,7 @@ ENTRY %main (a: f32[8], i: s32[]) -> f32[8] {
   %c = f32[8]{0} conditional(%i, %a, %a), branch_computations={%least, %most}
   %s = (bf16[4,2]{1,0:T(8,128)}, bf16[2]{0}, bf16[16,2]{1,0}, bf16[8]{0}) GATHER
   %d = (bf16[16,2]{1,0}, bf16[8]{0}) all-gather-done(%s)
+  %e = f32[16]{0} all-reduce(%a), replica_groups={}, to_apply=%add
   %w = (pred[6]{0}, s32[2]{0}) reduce-scatter(%a, %c), replica_groups=[2,4]<=[8], to_apply=%add
   ROOT %t = f32[8]{0} all-to-all(%a), replica_groups=mesh['x'=2,'y'=4] {'x','y'}, dimensions={0}
 }
@@ -78,7 +79,7 @@ HLO = HLO.replace("GATHER", GATHER)
 @pytest.mark.parametrize(
     ("kind", "size"),
     [
-        ("all-reduce", 2 * 32 * 3 / 4),  # the branch that sends most
+        ("all-reduce", 2 * 32 * 3 / 4 + 2 * 64 * 7 / 8),  # of the larger branch, and of all
         ("all-gather", (16 * 2 + 8) * 2 / 2),  # of the pair of results, not of operands
         ("reduce-scatter", (6 + 8) * 3),
         ("all-to-all", 32 * 7 / 8),

@@ -28,7 +28,7 @@ from jaxrl.algorithms.preferences.shared.measures import (
 )
 from jaxrl.algorithms.preferences.shared.pairs import check_whole
 from jaxrl.algorithms.preferences.shared.players import played_as_target
-from jaxrl.algorithms.preferences.shared.settings import SMALL_JUDGED
+from jaxrl.algorithms.preferences.shared.settings import SMALL_PLAYED
 from jaxrl.algorithms.tokens.shared import answers
 from jaxrl.algorithms.tokens.shared.answers import (
     Sample,
@@ -153,9 +153,8 @@ def measure(env: Environment, config: Any, policy: Policy, key: Key) -> dict[str
 
 def broken_answers(found: Answers) -> Array:
     """Return which of all answers break a constraint, bool [P, A]."""
-    t = found.transitions
-    running = jnp.cumsum(t.done, 0) - t.done == 0
-    return violations(Batch(t, jnp.float32(0), mask=running)).reshape(found.reward.shape)
+    whole = Batch(found.transitions, jnp.float32(0), mask=found.within)
+    return violations(whole).reshape(found.reward.shape)
 
 
 def check(env: Environment, config: Any, name: str) -> None:
@@ -171,5 +170,4 @@ def check(env: Environment, config: Any, name: str) -> None:
 
 cgpo = AlgorithmBuilder("cgpo", Config, recipe, check=check, measure=measure)
 
-TINY = {name: x for name, x in SMALL_JUDGED.items() if name != "members"}
-TINY |= {"env": "ruled_words", "answers": 3, "chunk_rows": 0}
+TINY = SMALL_PLAYED | {"env": "ruled_words", "answers": 3, "chunk_rows": 0}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from jaxrl.algorithms.preferences.dpo import Objectives, check, recipe
 from jaxrl.algorithms.preferences.shared.measures import measure_optimum
-from jaxrl.algorithms.preferences.shared.settings import SMALL_PAIRS, JudgedGroups
+from jaxrl.algorithms.preferences.shared.settings import SMALL_PLAYED, JudgedGroups
 from jaxrl.kit import AlgorithmBuilder, group, hyper
 from jaxrl.kit.groups import Optimizer
 
@@ -26,5 +26,4 @@ class Config(Objectives):
 
 online_dpo = AlgorithmBuilder("online_dpo", Config, recipe, check=check, measure=measure_optimum)
 
-TINY = {name: x for name, x in SMALL_PAIRS.items() if name not in ("count", "batch_size")}
-TINY |= {"prompts": 8, "answers": 3}
+TINY = SMALL_PLAYED | {"answers": 3}

@@ -25,7 +25,7 @@ from jaxrl import gradients, losses
 from jaxrl.algorithms.preferences.shared.measures import all_answers, is_small, log_probs
 from jaxrl.algorithms.preferences.shared.pairs import begin_as
 from jaxrl.algorithms.preferences.shared.players import played_as
-from jaxrl.algorithms.preferences.shared.settings import SMALL_JUDGED
+from jaxrl.algorithms.preferences.shared.settings import SMALL_PLAYED
 from jaxrl.algorithms.tokens.shared import answers
 from jaxrl.algorithms.tokens.shared.answers import decisions, speak, token_scores, unroll
 from jaxrl.algorithms.tokens.shared.models import check_network, token_network
@@ -191,8 +191,7 @@ def ratings_of(env: Environment) -> dict[str, Array]:
     """Return the rewards [P, A] of all answers by name."""
     found = all_answers(env)
     t = found.transitions
-    running = jnp.cumsum(t.done, 0) - t.done == 0
-    total = lambda x: jnp.where(running, x, 0).sum(0).reshape(found.reward.shape)
+    total = lambda x: jnp.where(found.within, x, 0).sum(0).reshape(found.reward.shape)
     return jax.tree.map(total, dict(t.next_timestep.reward_components))
 
 
@@ -225,5 +224,4 @@ rewarded_soups = AlgorithmBuilder(
     "rewarded_soups", Config, recipe, source, check=check, measure=measure
 )
 
-TINY = {name: x for name, x in SMALL_JUDGED.items() if name != "members"}
-TINY |= {"env": "ruled_words", "answers": 4}
+TINY = SMALL_PLAYED | {"env": "ruled_words", "answers": 4}

@@ -31,7 +31,7 @@ from jaxrl.algorithms.preferences.shared.preference_models import (
     measure_judged,
     with_embeddings,
 )
-from jaxrl.algorithms.preferences.shared.settings import SMALL_PAIRS
+from jaxrl.algorithms.preferences.shared.settings import SMALL_PLAYED
 from jaxrl.algorithms.tokens.shared.answers import returns_of, speak, token_scores
 from jaxrl.algorithms.tokens.shared.settings import Groups
 from jaxrl.core.errors import UserError
@@ -137,5 +137,4 @@ rlhf_workflow = AlgorithmBuilder(
     goes_on_from="preference_model",
 )
 
-TINY = {name: x for name, x in SMALL_PAIRS.items() if name not in ("count", "batch_size")}
-TINY |= {"prompts": 8, "answers": 4, "factors": (1.0, 1.5), "planes": 2}
+TINY = SMALL_PLAYED | {"answers": 4, "factors": (1.0, 1.5), "planes": 2}

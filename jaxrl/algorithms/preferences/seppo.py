@@ -25,7 +25,7 @@ from jaxrl.algorithms.preferences.shared.measures import measure_return
 from jaxrl.algorithms.preferences.shared.pairs import Answers, begin_as, loss_of_pairs, on_pairs
 from jaxrl.algorithms.preferences.shared.pairs import check as check_pairs
 from jaxrl.algorithms.preferences.shared.players import played_as, played_as_target
-from jaxrl.algorithms.preferences.shared.settings import SMALL_PAIRS, ReferencePolicy
+from jaxrl.algorithms.preferences.shared.settings import SMALL_PLAYED, ReferencePolicy
 from jaxrl.algorithms.tokens.shared.settings import Groups
 from jaxrl.core import trees
 from jaxrl.core.examples import example_timestep
@@ -129,5 +129,4 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
 seppo = AlgorithmBuilder("seppo", Config, recipe, check=check_pairs, measure=measure_return)
 
-TINY = {name: x for name, x in SMALL_PAIRS.items() if name not in ("count", "batch_size")}
-TINY |= {"prompts": 8, "answers": 3, "steps": 1, "checkpoints": 2}
+TINY = SMALL_PLAYED | {"answers": 3, "steps": 1, "checkpoints": 2}

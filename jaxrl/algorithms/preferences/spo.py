@@ -20,7 +20,7 @@ from jaxrl import losses
 from jaxrl.algorithms.preferences.shared.games import check
 from jaxrl.algorithms.preferences.shared.measures import exact_scores, measure_game
 from jaxrl.algorithms.preferences.shared.reward_models import with_reward
-from jaxrl.algorithms.preferences.shared.settings import SMALL_GAME
+from jaxrl.algorithms.preferences.shared.settings import SMALL_PLAYED
 from jaxrl.algorithms.tokens import rloo
 from jaxrl.algorithms.tokens.rloo import Config as RLOOConfig
 from jaxrl.core.judges import judge_of, win_probabilities
@@ -51,4 +51,4 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
 spo = AlgorithmBuilder("spo", Config, recipe, check=check, measure=measure_game)
 
-TINY = {name: value for name, value in SMALL_GAME.items() if name != "steps"} | {"answers": 3}
+TINY = SMALL_PLAYED | {"answers": 3}

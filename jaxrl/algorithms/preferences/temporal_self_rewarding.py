@@ -30,7 +30,7 @@ from jaxrl.algorithms.preferences.dpo import Objectives
 from jaxrl.algorithms.preferences.shared.games import end_step
 from jaxrl.algorithms.preferences.shared.measures import measure_return
 from jaxrl.algorithms.preferences.shared.players import played_as, played_as_target
-from jaxrl.algorithms.preferences.shared.settings import SMALL_PAIRS
+from jaxrl.algorithms.preferences.shared.settings import SMALL_PLAYED
 from jaxrl.algorithms.tokens.shared.settings import Groups
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
@@ -134,5 +134,4 @@ temporal_self_rewarding = AlgorithmBuilder(
     "temporal_self_rewarding", Config, recipe, check=check, measure=measure_return
 )
 
-TINY = {name: x for name, x in SMALL_PAIRS.items() if name not in ("count", "batch_size")}
-TINY |= {"prompts": 8, "answers": 6, "steps": 1}
+TINY = SMALL_PLAYED | {"answers": 6, "steps": 1}

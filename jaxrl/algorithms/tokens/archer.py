@@ -32,9 +32,11 @@ from jaxrl.algorithms.tokens.shared import turns
 from jaxrl.algorithms.tokens.shared.answers import (
     Sample,
     blank_memory,
+    keep_missing,
     on_episodes,
     restrict,
     unroll,
+    whole_text,
 )
 from jaxrl.algorithms.tokens.shared.models import check_network
 from jaxrl.algorithms.tokens.shared.policy_gradient import policy_gradient_loss
@@ -56,7 +58,6 @@ from jaxrl.kit import (
 )
 from jaxrl.kit.acting import check_sampling
 from jaxrl.kit.groups import INF, Episodes, Optimizer, Passes, Target
-from jaxrl.kit.state import State
 from jaxrl.sources import episodes, renew_utterances
 from jaxrl.sources.utterances import ends_of_utterances, starts_of_utterances
 
@@ -121,12 +122,11 @@ class Utterances:
 
 def split_utterances(t: Transition, mask: Array) -> Utterances:
     """Split conversations and their copies [T, B], as of `renew_utterances`, by utterances."""
-    text = jax.tree.map(lambda x, y: jnp.concatenate([x[:1], y]), t.timestep, t.next_timestep)
     starts, ends = starts_of_utterances(t, mask), ends_of_utterances(t, mask)
     anew = t.extras["anew"] & mask
     reward = jnp.where(mask, t.reward, 0.0)
     copy = jnp.broadcast_to(anew.any(0), anew.shape)
-    return Utterances(text, reward, starts, ends, t.done, anew, copy)
+    return Utterances(whole_text(t), reward, starts, ends, t.done, anew, copy)
 
 
 def at_next(flag: Array, x: Array) -> Array:
@@ -210,15 +210,8 @@ def recipe(env: Environment, config: Any) -> Recipe:
         losses=(*whole.losses, critic_loss),
         update=update,
         needs=(*whole.needs, "transitions.extras.log_prob", "transitions.extras.anew"),
-        adopt=keep_critics,
+        adopt=keep_missing,
     )
-
-
-def keep_critics(own: State, other: State) -> State:
-    """Go on from another policy, with critics of one's own where it has none."""
-    if own.parts.keys() <= getattr(other, "parts", {}).keys():
-        return other
-    return dataclasses.replace(other, parts={**own.parts, **other.parts}, extra=own.extra)
 
 
 def check(env: Environment, config: Any, name: str) -> None:

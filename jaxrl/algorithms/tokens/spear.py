@@ -38,7 +38,7 @@ from jaxrl.algorithms.tokens.shared.answers import (
     returns_of,
 )
 from jaxrl.algorithms.tokens.shared.settings import SMALL_GROUPS, ClippedHigher, Groups
-from jaxrl.core import trees
+from jaxrl.core import schedules, trees
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.hyper import MANY
@@ -107,7 +107,8 @@ class Config(ClippedHigher):
 
 def falling(updates: Array, length: Array) -> Array:
     """Return half a cosine from 1 to 0 over `length` updates, 0 afterwards."""
-    return (jnp.cos(jnp.minimum(updates / length, 1.0) * jnp.pi) + 1) / 2
+    one = jnp.float32(1)
+    return schedules.cosine(one, 0 * one, schedules.progress(updates, length))
 
 
 def calls_of(batch: Batch) -> Array:

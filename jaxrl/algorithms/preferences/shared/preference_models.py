@@ -104,8 +104,7 @@ def compare_answers(
     reading = Reading(jax.tree.map(lambda x: x[:1], t.timestep), t.next_timestep)
     memory = network.initial(t.action.shape[1])
     value: Any = network.apply(parts[PART].params, reading.text, memory, method="unroll")[1]
-    ended = jnp.cumsum(t.done, 0) - t.done > 0
-    embedding = embeddings_of(value, reading, ~ended)
+    embedding = embeddings_of(value, reading, found.within)
     return win_probabilities(losses.general_preference, embedding, found.reward.shape[1])
 
 

@@ -172,8 +172,9 @@ def score_answers(
     reading = Reading(jax.tree.map(lambda x: x[:1], t.timestep), t.next_timestep)
     memory = network.initial(t.action.shape[1])
     read: Any = lambda params: network.apply(params, reading.text, memory, method="unroll")[1]
-    ended = jnp.cumsum(t.done, 0) - t.done > 0
-    scores = token_scores(jax.vmap(read)(parts[PART].params), reading, ~ended, config.reward.dense)
+    scores = token_scores(
+        jax.vmap(read)(parts[PART].params), reading, found.within, config.reward.dense
+    )
     return scores.sum(1).reshape(-1, *found.reward.shape)
 
 

@@ -160,10 +160,9 @@ class RegularizedGame(Game):
     """Cost of the KL divergence from the reference policy, in win rates."""
 
 
-# Smallest settings of every algorithm of games.
-SMALL_GAME = SMALL | {"env": "judged_words", "prompts": 8, "num_shards": 4, "steps": 2}
-# Smallest settings of every algorithm of pairs.
+# Smallest settings of every algorithm whose answers are written for each update, of games, and of
+# what learns from the scores of reward models; and of those with a dataset of pairs.
+SMALL_PLAYED = SMALL | {"env": "judged_words", "prompts": 8, "num_shards": 4}
+SMALL_GAME = SMALL_PLAYED | {"steps": 2}
+SMALL_JUDGED = SMALL_PLAYED | {"answers": 2, "members": 2}
 SMALL_PAIRS = SMALL | {"env": "judged_words", "count": 16, "batch_size": 8, "num_shards": 4}
-# Smallest settings of every algorithm that learns from the scores of reward models.
-SMALL_JUDGED = {name: value for name, value in SMALL_GAME.items() if name != "steps"}
-SMALL_JUDGED |= {"answers": 2, "members": 2}

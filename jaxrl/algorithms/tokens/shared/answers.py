@@ -82,7 +82,7 @@ from jaxrl.algorithms.tokens.shared.models import check_network, token_network
 from jaxrl.algorithms.tokens.shared.settings import KL_ESTIMATES, Tokens
 from jaxrl.core import memory
 from jaxrl.core.examples import example_timestep
-from jaxrl.core.types import Array, Batch, Environment, TimeStep, Tree, struct
+from jaxrl.core.types import Array, Batch, Environment, TimeStep, Transition, Tree, struct
 from jaxrl.kit import SEQUENCE, STEP, Loss, LossOutput, Minibatch, Net, Part, Recipe, Unit
 from jaxrl.kit.acting import check_sampling, sample_tempered, temper
 from jaxrl.kit.builder import source_group
@@ -160,6 +160,12 @@ def unroll(part: Callable[..., Any], net: Net, timestep: TimeStep) -> tuple[Any,
     return part(timestep, blank_memory(net, timestep), method="unroll")[:2]
 
 
+def whole_text(t: Transition) -> TimeStep:
+    """Return all that was read in whole episodes [T, B] as one text of T + 1: the first time step
+    and all successors."""
+    return jax.tree.map(lambda x, y: jnp.concatenate([x[:1], y]), t.timestep, t.next_timestep)
+
+
 def blank_memory(net: Net, timestep: TimeStep) -> Tree:
     """Return the memory [B] before whole episodes [T, B], without room for earlier steps.
 
@@ -203,12 +209,9 @@ def estimate_advantages(net: Net, batch: Batch, part: str = "actor_critic") -> W
 def estimate_values(net: Net, batch: Batch, part: str = "actor_critic") -> tuple[Array, Array]:
     """Return the values of the steps of whole episodes [T, B] and of their successors.
 
-    The critic reads the first time step and all successors as one text of T + 1, so that it keeps
-    no memory after each step.
+    The critic reads `whole_text`, so that it keeps no memory after each step.
     """
-    x = batch.transitions
-    text = jax.tree.map(lambda a, b: jnp.concatenate([a[:1], b]), x.timestep, x.next_timestep)
-    _, value = unroll(getattr(net, part), net, text)
+    _, value = unroll(getattr(net, part), net, whole_text(batch.transitions))
     return value[:-1], value[1:]
 
 
@@ -250,6 +253,13 @@ def copy_policy(part: str) -> Callable[[State, State], State]:
         return dataclasses.replace(other, parts=other.parts | {part: new}, extra=own.extra)
 
     return adopt
+
+
+def keep_missing(own: State, other: State) -> State:
+    """Go on from another policy with own parts where it has none: an `adopt`."""
+    if own.parts.keys() <= getattr(other, "parts", {}).keys():
+        return other
+    return dataclasses.replace(other, parts={**own.parts, **other.parts}, extra=own.extra)
 
 
 def judge_by_groups(advantage: Advantage, answers: int) -> Judge:

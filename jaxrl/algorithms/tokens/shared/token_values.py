@@ -20,8 +20,10 @@ from jaxrl.algorithms.policy_gradient.shared.actor_critic import check_policy, p
 from jaxrl.algorithms.tokens.shared import texts
 from jaxrl.algorithms.tokens.shared.answers import (
     decisions,
+    keep_missing,
     on_episodes,
     unroll,
+    whole_text,
 )
 from jaxrl.algorithms.tokens.shared.settings import SMALL, Tokens
 from jaxrl.algorithms.tokens.shared.texts import Texts
@@ -31,7 +33,6 @@ from jaxrl.core.types import Array, Batch, Environment, TimeStep, Tree, struct
 from jaxrl.kit import SEQUENCE, Loss, Minibatch, Net, Part, Recipe, group, hyper
 from jaxrl.kit.acting import sample_tempered
 from jaxrl.kit.groups import INF, Optimizer, Target
-from jaxrl.kit.state import State
 from jaxrl.networks.heads import ILLEGAL, Categorical, check_discrete
 from jaxrl.networks.token_values import TokenValues
 
@@ -130,9 +131,8 @@ def on_valued_texts(env: Environment, config: Any, loss: Loss, critics: int) -> 
     def update(net: Net, batch: Batch) -> Net:
         t, mask = batch.transitions, batch.mask
         assert mask is not None  # `Recipe.needs`
-        text = jax.tree.map(lambda x, y: jnp.concatenate([x[:1], y]), t.timestep, t.next_timestep)
         decides, reward = decisions(t.timestep, mask), jnp.where(mask, t.reward, 0.0)
-        x = Valued(text, t.action, reward, t.terminated, t.done, decides)
+        x = Valued(whole_text(t), t.action, reward, t.terminated, t.done, decides)
         net = net.epochs(config.passes, Minibatch(x, decides), learn_values, unit=SEQUENCE)
         return whole.update(net, batch)
 
@@ -144,15 +144,8 @@ def on_valued_texts(env: Environment, config: Any, loss: Loss, critics: int) -> 
         act=sample_tempered(steer, config.sampling),
         memory=lambda n: (whole.memory(n), network.initial(n)),
         scores={},  # nothing is played in training
-        adopt=keep_values,
+        adopt=keep_missing,
     )
-
-
-def keep_values(own: State, other: State) -> State:
-    """Go on from another policy, with values of one's own where it has none."""
-    if own.parts.keys() <= getattr(other, "parts", {}).keys():
-        return other
-    return dataclasses.replace(other, parts={**own.parts, **other.parts}, extra=own.extra)
 
 
 def check(env: Environment, config: Any, name: str) -> None:
