@@ -123,7 +123,7 @@ def record_update(builder, **changes):
         found.waits = keep
 
     def epochs(settings, data, step, unit, max_drift):
-        assert unit is SEQUENCE
+        assert unit == SEQUENCE
         found.data, found.step, found.max_drift = data, step, max_drift
         return types.SimpleNamespace(update_targets=update_targets)
 
