@@ -158,7 +158,8 @@ def _build(
 
 def source_group(config: Any) -> Any:
     """Return the group of the settings that makes a source."""
-    groups = (getattr(config, field.name) for field in dataclasses.fields(config))
+    own = (f for f in dataclasses.fields(config) if not f.metadata.get("hyper"))
+    groups = (getattr(config, field.name) for field in own)
     return next(group for group in groups if hasattr(group, "source"))
 
 

@@ -181,3 +181,37 @@ def indices(
     order = jax.vmap(jax.vmap(permute))(jax.random.split(key, (epochs, shards)))
     order = order.reshape(epochs, shards, minibatches, rows // minibatches)
     return jnp.moveaxis(order, 2, 1).reshape(epochs * minibatches, shards, -1)
+
+
+def pack(running: Array) -> tuple[Array, Array]:
+    """Find room for the episodes of a minibatch in few columns: the longest first, each in the
+    first column that has room for it (first fit decreasing; Johnson et al., 1974).
+
+    running: bool [T, n], true from the first step of each column to its episode's end.
+
+    Returns where each step comes from, int32 [T, n], the number t * n + i of step t of column i,
+    or -1 where nothing lies; and how many leading columns are filled, int32 [].
+    """
+    time, columns = running.shape
+    lengths = running.sum(0, dtype=jnp.int32)
+
+    def place(room, length):
+        column = (room >= length).argmax()
+        return room.at[column].add(-length), (column, time - room[column])
+
+    order = jnp.argsort(-lengths)
+    room, found = jax.lax.scan(place, jnp.full(columns, time), lengths[order])
+    column, start = (jnp.zeros_like(x).at[order].set(x) for x in found)
+    moment = jnp.arange(time)[:, None]
+    to = jnp.where(running, (start + moment) * columns + column, time * columns)
+    steps = (moment * columns + jnp.arange(columns)).astype(jnp.int32)
+    origin = jnp.full(time * columns, -1, jnp.int32).at[to].set(steps, mode="drop")
+    return origin.reshape(time, columns), (room < time).sum(dtype=jnp.int32)
+
+
+def move(window: Tree, origin: Array) -> Tree:
+    """Move the steps of a minibatch, [T, n, ...] or [1, n, ...], to where `pack` found room for
+    them. Where nothing lies, the first step of the first column stands."""
+    columns = origin.shape[1]
+    moment, column = jnp.divmod(jnp.maximum(origin, 0), columns)
+    return jax.tree.map(lambda x: x[jnp.minimum(moment, x.shape[0] - 1), column], window)

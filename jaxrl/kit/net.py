@@ -196,6 +196,7 @@ class Net:
         mask: Array | None = None,
         weight: Array | None = None,
         every: int = 1,
+        used: Array | None = None,
     ) -> Net:
         """Take one gradient step of a loss's parts.
 
@@ -204,6 +205,8 @@ class Net:
         mask: of each element. weight: of each value of the loss.
         every: take the step in every so many updates. Other updates skip the computation: no
             metrics, and `aux` is zero.
+        used: int32 [], number of leading rows of a minibatch in which the mask is true anywhere.
+            Chunks beyond them are skipped. None: all rows.
 
         Raises `UserError` for a loss that is not the recipe's, for values of a wrong shape, and for
         a loss of units that the minibatches of `epochs` tear apart.
@@ -212,7 +215,7 @@ class Net:
             raise unknown("loss", loss.name, self._blueprint.losses)
         minibatch = minibatch_of(data, mask, weight)
         _check_unit(loss, self._kept, minibatch.mask)
-        step = lambda: self._step(loss, minibatch)
+        step = lambda: self._step(loss, minibatch, used)
         if every == 1:
             new, metrics, drift, priority, aux = step()
         else:
@@ -232,7 +235,7 @@ class Net:
         return net if priority is None else net.feed(priority=priority)
 
     def _step(
-        self, loss: Loss, minibatch: Minibatch
+        self, loss: Loss, minibatch: Minibatch, used: Array | None
     ) -> tuple[dict[str, Trained], dict[str, Array], Array | None, Tree, Tree]:
         """Return the loss's parts after one step, metrics, drift, priority and aux."""
         unit, by_unit, mask = loss.unit, loss.unit != STEP, minibatch.mask
@@ -258,7 +261,7 @@ class Net:
 
         params = {n: trainable(self.parts[n].params) for n in loss.parts}
         gradient, (means, drift, kept) = accumulated_gradient(
-            objective, params, (minibatch.x, mask if by_unit else None, shares), axis, chunk
+            objective, params, (minibatch.x, mask if by_unit else None, shares), axis, chunk, used
         )
         priority, aux, state = kept or (None, None, None)
         descents = self._blueprint.descents

@@ -69,11 +69,19 @@ def norm(tree: Tree) -> Array:
 
 
 def accumulated_gradient(
-    loss: Callable[..., tuple[Array, Any]], params: Tree, data: Tree, axis: int, rows: int
+    loss: Callable[..., tuple[Array, Any]],
+    params: Tree,
+    data: Tree,
+    axis: int,
+    rows: int,
+    used: Array | None = None,
 ) -> tuple[Tree, Any]:
     """The gradient and the auxiliary output of `loss(params, data)`, both means over `data`'s
     `axis`, computed on at most `rows` of it at a time (on all at once if `rows` is 0): what fits
     the processor's cache is faster. Exact up to rounding where `loss` is a mean of rows.
+
+    used: int32 [], number of leading rows that count; the others add 0 to the means. What lies
+        wholly beyond them is not computed. None: all.
 
     Raises `UserError` if `axis` is longer than `rows` and not a multiple of it.
     """
@@ -90,9 +98,14 @@ def accumulated_gradient(
         return jnp.moveaxis(x, axis, 0)
 
     def add(total, chunk):
-        return jax.tree.map(jnp.add, total, gradient(params, chunk)), None
+        return jax.tree.map(jnp.add, total, gradient(params, chunk))
 
     pieces = jax.tree.map(split, data)
-    empty = trees.zeros(jax.eval_shape(gradient, params, jax.tree.map(lambda x: x[0], pieces)))
-    total, _ = jax.lax.scan(add, empty, pieces)
+    piece = lambda i: jax.tree.map(lambda x: x[i], pieces)
+    total = trees.zeros(jax.eval_shape(gradient, params, piece(0)))
+    if used is None:
+        total, _ = jax.lax.scan(lambda total, chunk: (add(total, chunk), None), total, pieces)
+    else:
+        number = -(-used // rows)
+        total = jax.lax.fori_loop(0, number, lambda i, total: add(total, piece(i)), total)
     return jax.tree.map(lambda x: x / chunks, total)

@@ -1,3 +1,4 @@
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -132,3 +133,27 @@ def test_how_many_rows_a_gradient_takes_at_once(chunk_rows, rows, steps, expecte
 def test_a_number_of_rows_that_does_not_divide():
     with pytest.raises(UserError, match="chunk_rows=7 does not divide a minibatch of 20 rows"):
         mb.chunk(7, 20)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_packed_episodes_are_whole_and_fill_few_columns(seed):
+    """Each step lies in one place; an episode's steps lie one below the other, in few columns: at
+    most 11/9 of the fewest, and 6/9 (Dosa, 2007)."""
+    time, columns = 7, 40
+    lengths = np.random.default_rng(seed).integers(1, time + 1, columns)
+    running = np.arange(time)[:, None] < lengths
+    origin, used = map(np.asarray, jax.jit(mb.pack)(jnp.asarray(running)))
+    places = {int(o): np.argwhere(origin == o) for o in origin[origin >= 0]}
+    assert all(len(found) == 1 for found in places.values())
+    assert set(places) == set(np.flatnonzero(running))
+    for i, length in enumerate(lengths):
+        begin = places[i][0]
+        for t in range(length):
+            np.testing.assert_array_equal(places[t * columns + i][0], begin + np.array([t, 0]))
+    assert (origin[:, used:] < 0).all() and (origin[0, :used] >= 0).all()
+    assert used <= 11 / 9 * -(-lengths.sum() // time) + 6 / 9
+    values = np.arange(running.size).reshape(running.shape)
+    moved = np.asarray(mb.move(values, origin))
+    np.testing.assert_array_equal(moved[origin >= 0], origin[origin >= 0])
+    of_columns = np.asarray(mb.move(np.arange(columns)[None], origin))
+    np.testing.assert_array_equal(of_columns[origin >= 0], origin[origin >= 0] % columns)

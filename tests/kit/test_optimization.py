@@ -96,6 +96,21 @@ def test_chunks_add_up_to_the_whole(axis, shape, rows):
     np.testing.assert_allclose(chunked_info["error"], info["error"], rtol=1e-6)
 
 
+@pytest.mark.parametrize("used", [1, 4, 5, 12])
+def test_chunks_beyond_what_is_used_are_not_computed(used):
+    """They hold NaN, which would spread if they were."""
+    data = {"x": jnp.ones((12, 3)).at[:used].mul(2.0), "y": jnp.ones(12)}
+    count = -(-used // 4) * 4
+    poisoned = jax.tree.map(lambda x: x.at[count:].set(jnp.nan), data)
+    gradient, _ = jax.jit(lambda used: accumulated_gradient(loss, PARAMS, poisoned, 0, 4, used))(
+        used
+    )
+    head = jax.tree.map(lambda x: x[:count], data)
+    alone, _ = accumulated_gradient(loss, PARAMS, head, 0, 0)  # a mean over fewer rows
+    expected = jax.tree.map(lambda x: x * count / 12, alone)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), gradient, expected)
+
+
 def test_chunks_that_do_not_divide():
     data = {"x": jnp.ones((12, 3)), "y": jnp.ones(12)}
     with pytest.raises(UserError, match="12 rows does not split into chunks of 5"):

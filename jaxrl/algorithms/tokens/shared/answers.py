@@ -81,11 +81,13 @@ from jaxrl.algorithms.policy_gradient.shared.actor_critic import (
 from jaxrl.algorithms.tokens.shared.models import check_network, token_network
 from jaxrl.algorithms.tokens.shared.settings import KL_ESTIMATES, Tokens
 from jaxrl.core import memory
+from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Array, Batch, Environment, TimeStep, Transition, Tree, struct
 from jaxrl.kit import SEQUENCE, STEP, Loss, LossOutput, Minibatch, Net, Part, Recipe, Unit
 from jaxrl.kit.acting import check_sampling, sample_tempered, temper
 from jaxrl.kit.builder import source_group
+from jaxrl.kit.minibatches import move, pack
 from jaxrl.kit.state import State
 from jaxrl.networks.heads import Categorical, log_prob_and_entropy
 
@@ -346,12 +348,20 @@ def on_episodes(
     """
     network = token_network(env, config)
     unit = Unit(sequences=True, columns=max(loss.unit.columns for loss in losses))
+    if config.packed:
+        check_packing(config, losses)
 
-    def step(net, minibatch):  # weights from the minibatch's own lengths
-        weight = losses_.token_weights(minibatch.mask, config.average)
+    def step(net, minibatch):
+        x, mask, used = minibatch.x, minibatch.mask, None
+        weight = losses_.token_weights(mask, config.average)  # from the minibatch's own lengths
+        if config.packed:
+            origin, used = pack(x[1])
+            (x, _), mask, weight = move((x, mask, weight), origin)
+            mask &= origin >= 0
+            net = net.report(packed_into=used / mask.shape[1])
         for loss in losses:
             own = weight if loss.unit == STEP else None  # answers count alike
-            net = net.descend(loss, minibatch.x, mask=minibatch.mask, weight=own)
+            net = net.descend(loss, x, mask=mask, weight=own, used=used)
         return net
 
     def update(net, batch):
@@ -359,7 +369,7 @@ def on_episodes(
         mask, x = decisions(x.timestep, batch.mask), prepare(net, batch, x)
         if learned is not None:
             mask &= learned(x)
-        window = Minibatch(x, mask, batch.weight)
+        window = Minibatch((x, batch.mask) if config.packed else x, mask, batch.weight)
         limit = net.hyper.passes.target_kl
         net = net.epochs(config.passes, window, step, unit=unit, max_drift=limit)
         return net.update_targets()
@@ -375,6 +385,25 @@ def on_episodes(
         scores=token_scores(env),
         in_evaluation={f"sampling.{n}": f"evaluation.{n}" for n in ("temperature", "top_p")},
     )
+
+
+def check_packing(config: Tokens, losses: Sequence[Loss]) -> None:
+    """Raise `UserError` where the episodes of a minibatch cannot share rows, or where that would
+    save nothing."""
+    for loss in losses:
+        if loss.unit != STEP:
+            raise UserError(
+                f"The loss '{loss.name}' is of {loss.unit}, so episodes cannot share rows; set "
+                "packed to false."
+            )
+    if config.passes.chunk_rows < 1:
+        raise UserError(
+            "packed skips chunks of a minibatch that stay empty; set passes.chunk_rows to their "
+            f"number of steps, such as an eighth of a minibatch's, not {config.passes.chunk_rows}."
+        )
+    shards = source_group(config).num_shards
+    if shards > 1:
+        raise UserError(f"packed moves episodes between shards; set num_shards to 1, not {shards}.")
 
 
 def speak(net: Net, timestep: TimeStep, memory: Tree) -> tuple[Any, Array | None, Tree]:

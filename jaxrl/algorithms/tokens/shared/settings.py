@@ -50,6 +50,9 @@ class Tokens:
     DAPO) or constant (Dr. GRPO). With constant, a whole answer is one action."""
     entropy_weight: float = hyper(0.0, low=0, log=True)
     """Weight of the entropy bonus."""
+    packed: bool = False
+    """Let short episodes of a minibatch share a row, and skip the chunks of `passes.chunk_rows`
+    steps that stay empty: the same gradient, in less time where episodes end early."""
 
 
 @group
