@@ -127,7 +127,7 @@ def record_update(builder, **changes):
         found.data, found.step, found.max_drift = data, step, max_drift
         return types.SimpleNamespace(update_targets=update_targets)
 
-    def descend(loss, x, mask, weight):
+    def descend(loss, x, mask, weight, used=None):
         found.descended[loss.name] = Minibatch(x, mask, weight)
         return found.net
 
