@@ -131,8 +131,8 @@ def judge_by_principles(difference: Array, variance: Array, principles: Array) -
 def scores_of(batch: Batch, names: tuple[str, ...]) -> Array:
     """Return the score of whole episodes [T, B] by each principle, [B, K]."""
     components: Any = batch.transitions.next_timestep.reward_components
-    assert batch.mask is not None
-    total = lambda x: jnp.where(batch.mask, x, 0).sum(0)
+    mask: Any = batch.mask
+    total = lambda x: jnp.where(mask, x, 0).sum(0)
     return jnp.stack([total(components[name]) for name in names], -1)
 
 
@@ -169,7 +169,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         label = jnp.where(wrong, -label, label)
         both = functools.partial(jnp.repeat, repeats=2, axis=0)
         instruct = functools.partial(state_principles, principles=both(principles))
-        sample = Sample(reading_of(batch).instructed(instruct), both(label)[None])
+        sample = Sample(reading_of(batch).with_instruction(instruct), both(label)[None])
         step = lambda net, some: net.descend(reward_loss, some)
         return net.epochs(config.passes, Minibatch(sample, batch.mask), step, unit=PAIR)
 

@@ -105,7 +105,7 @@ def test_the_loss_is_bradley_terrys_of_the_label_and_nothing_for_ties():
 
 
 def test_pairs_are_told_their_principles_and_labeled_by_them(monkeypatch):
-    """Both answers of a pair read the same set, in every time step."""
+    """A pair has one set, which both answers read in every time step."""
     algorithm = salmon_reward_model(ENV, SMALL | {"minibatches": 2})
     state = start(algorithm, random.key(0)).state
     batch = algorithm.source.sample(state.source, jnp.float32(0), random.key(2))

@@ -103,7 +103,7 @@ class Reading:
     first: TimeStep
     after: TimeStep
 
-    def instructed(self, instruct: Instruct) -> Reading:
+    def with_instruction(self, instruct: Instruct) -> Reading:
         """Return the same with an instruction in each time step."""
         return Reading(instruct(self.first), instruct(self.after))
 
@@ -188,7 +188,7 @@ def score_answers(
     """
     network, t = reward_network_of(env, config), found.transitions
     reading = Reading(jax.tree.map(lambda x: x[:1], t.timestep), t.next_timestep)
-    reading = reading.instructed(instruct)
+    reading = reading.with_instruction(instruct)
     memory = network.initial(t.action.shape[1])
     read: Any = lambda params: network.apply(params, reading.text, memory, method="unroll")[1]
     scores = token_scores(
@@ -257,7 +257,7 @@ def judged_by(
 
     def reward(net: Net, batch: Batch) -> tuple[Array, dict[str, Array]]:
         assert batch.mask is not None
-        reading = reading_of(batch).instructed(instruct)
+        reading = reading_of(batch).with_instruction(instruct)
         scores = score_tokens(net, reading, batch.mask, config.reward.dense)
         disagreement = scores.sum(1).std(0).mean()
         return combine_scores(config, net.hyper, scores), {"disagreement": disagreement}
