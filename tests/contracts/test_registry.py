@@ -196,6 +196,7 @@ GATHERED = {
     "ppga": "the weights of elites",
     "lifelong_ppo": "what the rehearsal buffer keeps",
     "vpl": "the pairs of segments that a user is asked about",
+    "heron": "the pairs of segments, which are drawn from the whole window",
     **dict.fromkeys(
         [
             *("gpg", "grpo", "pass_at_k", "ppo_max", "rloo", "rpg", "rpg_clipped", "spiral"),
@@ -209,7 +210,7 @@ GATHERED = {
             *("nash_mirror_prox", "egpo", "nash_md", "inpo", "sppo", "rebel"),
             *("spo", "copg", "reward_model", "reward_ensembles", "reward_robust_rlhf", "pf_ppo"),
             *("preference_model", "rlhf_workflow", "temporal_self_rewarding", "seppo", "cgpo"),
-            *("rewarded_soups", "domain_reward_model"),
+            *("rewarded_soups", "domain_reward_model", "salmon_reward_model", "salmon"),
         ],
         "the transformer's caches, or what its positions are learned from",
     ),

@@ -17,6 +17,7 @@ of token policies, in which the reward model is frozen:
 | reward_ensembles | PPO | mean, minimum, or mean less the variance of the members |
 | reward_robust_rlhf | PPO | a share of the mean, the rest of the minimum |
 | pf_ppo | PPO on the answers with the most reliable scores | of one reward model |
+| salmon | PPO | by principles that the reward model is told |
 """
 
 from __future__ import annotations
@@ -83,6 +84,15 @@ class Judges(RewardModel):
     """Share of the mean, for robust; the rest is the worst member's."""
 
 
+Instruct = Callable[[TimeStep], TimeStep]
+"""Function that tells a reward model in time steps how to score what it reads."""
+
+
+def instruct_nothing(timestep: TimeStep) -> TimeStep:
+    """Return time steps as they are."""
+    return timestep
+
+
 @struct
 class Reading:
     """Whole episodes as a reward model reads them.
@@ -92,6 +102,10 @@ class Reading:
 
     first: TimeStep
     after: TimeStep
+
+    def with_instruction(self, instruct: Instruct) -> Reading:
+        """Return the same with an instruction in each time step."""
+        return Reading(instruct(self.first), instruct(self.after))
 
     @property
     def text(self) -> TimeStep:
@@ -162,7 +176,11 @@ def score_tokens(net: Net, reading: Reading, mask: Array, dense: bool) -> Array:
 
 
 def score_answers(
-    env: Environment, config: Any, parts: dict[str, Trained], found: Answers
+    env: Environment,
+    config: Any,
+    parts: dict[str, Trained],
+    found: Answers,
+    instruct: Instruct = instruct_nothing,
 ) -> Array:
     """Return the scores of all answers by each member of a reward model, [M, P, A].
 
@@ -170,6 +188,7 @@ def score_answers(
     """
     network, t = reward_network_of(env, config), found.transitions
     reading = Reading(jax.tree.map(lambda x: x[:1], t.timestep), t.next_timestep)
+    reading = reading.with_instruction(instruct)
     memory = network.initial(t.action.shape[1])
     read: Any = lambda params: network.apply(params, reading.text, memory, method="unroll")[1]
     scores = token_scores(
@@ -219,10 +238,13 @@ def with_reward(recipe: Recipe, reward: Reward) -> Recipe:
     return dataclasses.replace(recipe, update=update)
 
 
-def judged_by(recipe: Recipe, env: Environment, config: Any) -> Recipe:
+def judged_by(
+    recipe: Recipe, env: Environment, config: Any, instruct: Instruct = instruct_nothing
+) -> Recipe:
     """Let a recipe of token policies learn from the scores of a frozen reward model.
 
     config: settings with the groups `torso`, `memory` and `reward`, a `Judges`.
+    instruct: tells the reward model, and nobody else, how to score answers.
 
     The reward model is the part `reward`, taken over from `reward_model` in a warm start, with the
     policy that wrote its pairs: policy and reference begin as that one, and a separate critic as
@@ -230,12 +252,13 @@ def judged_by(recipe: Recipe, env: Environment, config: Any) -> Recipe:
     """
     network = reward_network_of(env, config)
     check_reads(env, config, "A reward model")
-    inputs = example_timestep(env), network.initial(1)
+    inputs = instruct(example_timestep(env)), network.initial(1)
     part = Part(network, inputs, members=config.reward.members)
 
     def reward(net: Net, batch: Batch) -> tuple[Array, dict[str, Array]]:
         assert batch.mask is not None
-        scores = score_tokens(net, reading_of(batch), batch.mask, config.reward.dense)
+        reading = reading_of(batch).with_instruction(instruct)
+        scores = score_tokens(net, reading, batch.mask, config.reward.dense)
         disagreement = scores.sum(1).std(0).mean()
         return combine_scores(config, net.hyper, scores), {"disagreement": disagreement}
 
