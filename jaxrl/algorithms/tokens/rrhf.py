@@ -92,4 +92,4 @@ def check(env: Environment, config: Any, name: str) -> None:
 
 rrhf = AlgorithmBuilder("rrhf", Config, recipe, check=check)
 
-TINY = SMALL_GROUPS
+TINY = SMALL_GROUPS | {"prompts": 8}
