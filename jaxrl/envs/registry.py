@@ -72,6 +72,7 @@ BUILT_IN = {
     "lookup": "jaxrl.envs.language.lookup:lookup",
     "ruled_words": "jaxrl.envs.language.ruled_words:ruled_words",
     "second_try": "jaxrl.envs.language.second_try:second_try",
+    "shorter_programs": "jaxrl.envs.language.shorter_programs:shorter_programs",
     "splitting": "jaxrl.envs.language.arithmetic:splitting",
     "text_maze": "jaxrl.envs.language.text_maze:text_maze",
     # pixels

@@ -5,6 +5,7 @@ from jaxrl.sources.casting import Player, cast
 from jaxrl.sources.dataset import dataset, mixed
 from jaxrl.sources.demonstrations import played_by, played_through
 from jaxrl.sources.episodes import episodes
+from jaxrl.sources.guides import with_guide
 from jaxrl.sources.hints import with_hints
 from jaxrl.sources.kept_groups import kept_groups
 from jaxrl.sources.pairs import judged_pairs, pair_dataset
@@ -19,7 +20,7 @@ from jaxrl.sources.segments import segment_pairs
 from jaxrl.sources.texts import given_texts, text_dataset
 from jaxrl.sources.trees import as_trees
 from jaxrl.sources.trials import best_of_trials
-from jaxrl.sources.utterances import branch_at_turns, renew_utterances
+from jaxrl.sources.utterances import branch_at_turns, improve_utterances, renew_utterances
 
 __all__ = [
     "Player",
@@ -30,6 +31,7 @@ __all__ = [
     "dataset",
     "episodes",
     "given_texts",
+    "improve_utterances",
     "judged_pairs",
     "kept_groups",
     "mixed",
@@ -46,6 +48,7 @@ __all__ = [
     "segment_pairs",
     "text_dataset",
     "with_branches",
+    "with_guide",
     "with_hints",
     "with_promising",
 ]

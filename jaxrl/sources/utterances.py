@@ -20,6 +20,7 @@ from jaxrl.core.types import (
     Batch,
     Environment,
     Key,
+    Policy,
     Source,
     Transition,
     Tree,
@@ -192,6 +193,61 @@ def branch_at_turns(source: Source, env: Environment) -> Source:
         collect=collect,
         sample=lambda state, fresh, key: fresh,
         env_steps=2 * source.env_steps,
+    )
+
+
+def improve_utterances(
+    source: Source, env: Environment, tries: int, enough: float, writer: Policy | None = None
+) -> Source:
+    """Replace one utterance of each conversation of `source` by the best of several new ones.
+
+    The utterance is drawn uniformly from those of the agent that no utterance paid `enough`
+    precedes. It is said `tries` (N) times anew, and the one that is paid most is handed out, the
+    first of equal ones. What was said before it stays, and the mask ends with it; the extra `anew`
+    [T, B] marks its tokens.
+
+    source: whole episodes of `env` with `keep_states`. env: what they are played in, which tells
+        the turns of tokens.
+    enough: reward of an utterance after which none is improved.
+    writer: who says it anew; None for the policy that plays `source`.
+
+    B (1 + N) episodes of T steps are simulated and counted. Batches have no memory and no tail, and
+    their transitions no other extras. Raises `UserError` without tries, and for a source on the
+    host. Source: Qu et al., 2024, "Recursive introspection", arXiv:2407.18219, and its code.
+    """
+    _check_states(source)
+    if tries < 1:
+        raise UserError(f"tries is {tries}; an utterance must be said anew at least once.")
+
+    def collect(state, policy, key):
+        play_key, turn_key, say_key = jax.random.split(key, 3)
+        state, batch, metrics = window(source, state, policy, play_key)
+        t, mask = batch.transitions, batch.mask
+        assert mask is not None
+        extras = dict(t.extras)
+        states = extras.pop("env_state")
+        t = dataclasses.replace(t, task=(), extras=extras)
+        right = ends_of_utterances(t, mask) & (t.reward >= enough)
+        open_ = jnp.cumsum(right, 0) - right == 0
+        begin = draw_start(turn_key, starts_of_utterances(t, mask) & open_)
+        old = dataclasses.replace(batch, transitions=t)
+        many = jnp.broadcast_to(begin, (tries, len(begin)))
+        others, running = play_on(env, writer or policy, old, states, many, say_key)
+        anew = utterance_from(others, running, jnp.repeat(begin, tries))
+        paid = jnp.where(anew, others.reward, 0).sum(0).reshape(-1, tries)
+        best = jnp.arange(len(begin)) * tries + jnp.argmax(paid, -1)
+        others, anew = jax.tree.map(lambda x: x[:, best], (others, anew))
+        until_its_end = jnp.cumsum(anew[::-1], 0)[::-1] > 0
+        others = dataclasses.replace(others, extras={"anew": anew})
+        steps = (1 + tries) * batch.env_steps
+        return state, Batch(others, steps, mask=until_its_end), metrics
+
+    return dataclasses.replace(
+        source,
+        name=f"improve_utterances({source.name})",
+        collect=collect,
+        sample=lambda state, fresh, key: fresh,
+        env_steps=(1 + tries) * source.env_steps,
     )
 
 
