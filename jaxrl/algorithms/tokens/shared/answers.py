@@ -11,6 +11,7 @@ masked out. Each algorithm's file states how answers are judged and the loss of 
 | dft | - | the same, times the token's probability | token |
 | iw_sft | - | the same, times the clipped ratio to the reference, one for a text | - |
 | raft | - | as token_supervised, of the best answer of a group | token |
+| rise | - | the same, weighted by the exponential of a better attempt's return | token |
 | rest_em | - | the same, of right answers | token |
 | b_star | - | the same, of distinct answers above a chosen return | token |
 | nft | its prompt's weight | likelihood ratio of right or of wrong answers | token |
@@ -35,6 +36,7 @@ masked out. Each algorithm's file states how answers are judged and the loss of 
 | spo_tree | the same, by the other paths of a tree | the same | token |
 | guide_grpo | standardized in its group | clipped, or of hinted answers shaped, ratio | token |
 | kimi_k1_5 | less the group's mean | regression of the log-ratio, one for an answer | - |
+| rrhf | - | ranking of answers by likelihood per token, one for a group | - |
 | mt_grpo | of each turn: its own and the outcome's, standardized | clipped surrogate | token |
 | starpo_s | as token_ppo, of the groups whose returns vary most | as dapo | token |
 | spear | less the group's mean; of promising ones, less a median | as dapo, for some tokens | - |
@@ -44,7 +46,8 @@ masked out. Each algorithm's file states how answers are judged and the loss of 
 | score | of each attempt, less the group's others | as gpg | constant |
 | pass_at_k | for pass@k | the same | token |
 | token_ppo | of each token, by a critic, less the divergence | clipped surrogate | token |
-| ma_rlhf | the same, of each macro action | the same | token |
+| rlgf | the same, of what the policy wrote of an answer | the same, and the divergence | token |
+| ma_rlhf | as token_ppo, of each macro action | the same | token |
 | nlpo | as token_ppo, of tokens in the nucleus of a masking policy | the same | token |
 | ppo_max | the same, of rewards on a known scale, by a critic of its own | the same | token |
 | rpg | as rloo | its own, with the divergence in it | token |
