@@ -5,9 +5,9 @@ Intuition", arXiv:2502.06773): PPO for tokens in which exploration is paid for b
 
 The first step of the paper is supervised learning of texts that show a search (token_supervised,
 with an expert that shows its failures); the second and third are this reward, in PPO with a critic.
-The exploration reward is the paper's simplest, for more intermediate steps, counted in tokens; its
-judges of a text's diversity and effort are left out. Of the paper its abstract was read: the form
-of the sum and the default alpha are not confirmed.
+The exploration reward is the paper's simplest, for more intermediate steps, counted in tokens; no
+other is built. The paper's abstract was read, but not its formula: the form of the sum and the
+default alpha are not confirmed.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import pytest
 from jaxrl.algorithms.tokens import function_call_grpo as module
 from jaxrl.algorithms.tokens.function_call_grpo import shape_advantage
 from jaxrl.networks.heads import Categorical
-from tests.algorithms.tokens.written import written
+from tests.algorithms.tokens.answers import make_batch
 from tests.kit.stub import stub
 
 
@@ -21,7 +21,7 @@ def test_entropy_adds_to_advantages_within_bounds(monkeypatch, temperature, scal
     policy = Categorical(jnp.asarray(logits))
     monkeypatch.setattr(module, "unroll", lambda part, net, timestep: (policy, None))
     hyper = {"sampling.temperature": temperature, "entropy_scale": scale, "entropy_bound": 2.0}
-    batch = written(np.zeros((6, 3), int), np.ones((6, 3), bool), np.zeros((6, 3)))
+    batch = make_batch(np.zeros((6, 3), int), np.ones((6, 3), bool), np.zeros((6, 3)))
     net = stub(hyper=hyper, actor_critic=None)
     found = np.asarray(shape_advantage(net, batch, jnp.asarray(advantage)))
     p = np.exp(logits / temperature)

@@ -8,7 +8,7 @@ from jaxrl import envs
 from jaxrl.algorithms.tokens import long_cot as module
 from jaxrl.algorithms.tokens.long_cot import judge, long_cot, typed_rewards
 from jaxrl.core.errors import UserError
-from tests.algorithms.tokens.written import written
+from tests.algorithms.tokens.answers import make_batch
 from tests.kit.stub import stub
 
 # Two tokens of a prompt, then answers of 7, 4 and 6 tokens, the last one with a hole; the second
@@ -44,7 +44,7 @@ def by_loops():
 
 
 def test_rewards_by_length_and_of_repetitions():
-    batch = written(ACTION, MASK, np.zeros(MASK.shape), success=RIGHT)
+    batch = make_batch(ACTION, MASK, np.zeros(MASK.shape), success=RIGHT)
     found = np.asarray(typed_rewards(stub(hyper=HYPER), batch, 2))
     expected = by_loops()
     np.testing.assert_allclose(found, expected, atol=1e-5)
@@ -57,7 +57,7 @@ def test_returns_have_a_discount_for_each_type(monkeypatch):
     rng = np.random.default_rng(0)
     value, penalty = rng.normal(size=MASK.shape), rng.normal(size=MASK.shape) * MASK
     monkeypatch.setattr(module, "estimate_values", lambda net, batch, part: (value, None))
-    batch = written(ACTION, MASK, penalty, success=RIGHT)
+    batch = make_batch(ACTION, MASK, penalty, success=RIGHT)
     found = judge(stub(hyper=HYPER), batch, 2)
     reward = by_loops() + penalty[..., None] / 2
     expected = np.zeros(MASK.shape)

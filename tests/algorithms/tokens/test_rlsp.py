@@ -7,7 +7,7 @@ from jaxrl import envs
 from jaxrl.algorithms.tokens import rlsp as module
 from jaxrl.algorithms.tokens.rlsp import explored_reward, judge, rlsp
 from jaxrl.core.errors import UserError
-from tests.algorithms.tokens.written import written
+from tests.algorithms.tokens.answers import make_batch
 from tests.kit.stub import stub
 
 MASK = np.array([[0, 1, 1, 1, 1], [0, 1, 1, 0, 0], [0, 1, 0, 1, 1]], bool).T
@@ -15,7 +15,7 @@ RIGHT, HYPER = np.array([1, 0, 1]), {"outcome_weight": 0.7, "limit": 3.5}
 
 
 def test_outcome_and_length_are_weighed():
-    batch = written(np.zeros(MASK.shape, int), MASK, np.zeros(MASK.shape), success=RIGHT)
+    batch = make_batch(np.zeros(MASK.shape, int), MASK, np.zeros(MASK.shape), success=RIGHT)
     found = explored_reward(stub(hyper=HYPER), batch)
     expected = [0.7 + 0.3, 0.3 * 2 / 3.5, 0.7 + 0.3 * 3 / 3.5]  # the first is beyond the limit
     np.testing.assert_allclose(found, expected, rtol=1e-5)
@@ -23,7 +23,7 @@ def test_outcome_and_length_are_weighed():
 
 def test_the_reward_is_paid_at_the_last_token_beside_the_divergence(monkeypatch):
     penalty = np.random.default_rng(0).normal(size=MASK.shape) * MASK
-    batch = written(np.zeros(MASK.shape, int), MASK, penalty, success=RIGHT)
+    batch = make_batch(np.zeros(MASK.shape, int), MASK, penalty, success=RIGHT)
     paid = {}
 
     def keep(net, batch):

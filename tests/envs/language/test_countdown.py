@@ -104,12 +104,12 @@ def test_the_expert_shows_failures_and_is_right_or_not(failures, right):
 
 
 def test_held_out_problems_are_others():
-    def asked(held_out):
+    def prompts(held_out):
         env = envs.make("countdown", numbers=2, held_out=held_out)
         state, _ = reset(env, 2048)
         return {tuple(x) for x in np.asarray(state.text[:, :5]).tolist()}
 
-    train, held_out = asked(False), asked(True)
+    train, held_out = prompts(False), prompts(True)
     assert not train & held_out and len(train) + len(held_out) == len(all_problems(2, 20).target)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from jaxrl.core.types import Batch, TimeStep, Transition
 
 
-def written(action, mask, reward, **metrics):
+def make_batch(action, mask, reward, **metrics):
     """Return whole episodes [T, B] of tokens `action`, of which `mask` marks the decisions; each
     ends at its last one, where the `metrics` [B] are reported. reward: [T, B]."""
     last = mask & (np.cumsum(mask[::-1], 0)[::-1] == 1)
