@@ -10,7 +10,7 @@ from jaxrl.core.errors import UserError
 from tests.algorithms.tokens.answers import make_batch
 from tests.kit.stub import stub
 
-MASK = np.array([[0, 1, 1, 1, 1], [0, 1, 1, 0, 0], [0, 1, 0, 1, 1]], bool).T
+MASK = np.array([[0, 1, 1, 1, 1], [0, 1, 1, 0, 0], [0, 1, 1, 0, 1]], bool).T
 RIGHT, HYPER = np.array([1, 0, 1]), {"outcome_weight": 0.7, "limit": 3.5}
 
 
