@@ -122,6 +122,18 @@ def test_an_answer_that_is_taken_back_to_the_end_is_cut_off():
     assert not metrics["success"].any() and (metrics["partial"] == 1).all()
 
 
+def test_a_number_cannot_be_used_twice():
+    """A right calculation with a number that is given once: `2 * 2 = 4 * 2 = 8`."""
+    state, _ = reset(ENV, 256)
+    numbers = np.asarray(state.text[:, :3])
+    once = (numbers[:, 0] == 2) & (numbers[:, 1] > 2)
+    assert once.any()
+    actions = np.full((256, ENV.max_steps), -1)
+    actions[:, PROMPT - 1 : PROMPT - 1 + SIZE] = [2, 23, 2, 24, 4, 23, 2, 24, 8, 27]
+    metrics, _ = at_end(player(ENV)(state, jnp.asarray(actions)))
+    assert not metrics["partial"][once].any() and not metrics["success"][once].any()
+
+
 def test_sizes_are_checked():
     with pytest.raises(UserError, match="numbers is 5"):
         envs.make("countdown", numbers=5)
