@@ -66,6 +66,7 @@ BUILT_IN = {
     "t_maze": "jaxrl.envs.grids.t_maze:t_maze",
     # language
     "addition": "jaxrl.envs.language.arithmetic:addition",
+    "countdown": "jaxrl.envs.language.countdown:countdown",
     "guess_letter": "jaxrl.envs.language.guess_letter:guess_letter",
     "hinted_addition": "jaxrl.envs.language.arithmetic:hinted_addition",
     "judged_words": "jaxrl.envs.language.judged_words:judged_words",

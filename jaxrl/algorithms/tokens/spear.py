@@ -37,6 +37,7 @@ from jaxrl.algorithms.tokens.shared.answers import (
     on_answers,
     returns_of,
 )
+from jaxrl.algorithms.tokens.shared.outcomes import metric_at_end
 from jaxrl.algorithms.tokens.shared.settings import SMALL_GROUPS, ClippedHigher, Groups
 from jaxrl.core import schedules, trees
 from jaxrl.core.errors import UserError
@@ -113,9 +114,7 @@ def falling(updates: Array, length: Array) -> Array:
 
 def calls_of(batch: Batch) -> Array:
     """Return the number of calls in each trajectory, [B]."""
-    t = batch.transitions
-    assert batch.mask is not None and t.next_timestep.metrics is not None
-    return jnp.where(batch.mask & t.done, t.next_timestep.metrics["calls"], 0).sum(0)
+    return metric_at_end(batch, "calls")
 
 
 def shaped_returns(net: Net, batch: Batch) -> Array:

@@ -33,9 +33,11 @@ named = pytest.mark.parametrize(
 )
 # Enough successes by chance that groups differ.
 ENV = envs.make("text_maze", size=2, turns=2, openings=0)
-OWN = {  # what needs hints, or tools
+COUNTDOWN = envs.make("countdown", numbers=2, attempts=1)
+OWN = {  # what needs hints, tools, or steps that are checked
     "guide_grpo": envs.make("hinted_addition", digits=1),
     "spear": envs.make("lookup"),
+    "spectral_po": COUNTDOWN,
 }
 READ_AFTER = {("archer", "critic")}  # values that are read where an utterance has ended
 SETTINGS = {

@@ -20,6 +20,8 @@ masked out. Each algorithm's file states how answers are judged and the loss of 
 | rloo | the same, less the mean of the group's others | policy gradient | constant |
 | gpg | less the group's mean, rescaled | policy gradient, and the divergence | token |
 | grpo | standardized in its group | clipped surrogate, and the divergence | sequence |
+| spectral_po | the same, of grades where all are wrong | the same | sequence |
+| function_call_grpo | the same, and the entropy of each token | the same | sequence |
 | dr_grpo | less the group's mean | the same | constant |
 | critical_token_kl | the same | the same, with a weighted divergence | sequence |
 | bnpo | standardized in its group | the same | token |
@@ -50,6 +52,8 @@ masked out. Each algorithm's file states how answers are judged and the loss of 
 | ma_rlhf | as token_ppo, of each macro action | the same | token |
 | nlpo | as token_ppo, of tokens in the nucleus of a masking policy | the same | token |
 | ppo_max | the same, of rewards on a known scale, by a critic of its own | the same | token |
+| rlsp | as token_ppo, of outcome and length | the same | token |
+| long_cot | the same, of length and repetitions, by a critic of its own | the same | token |
 | rpg | as rloo | its own, with the divergence in it | token |
 | rpg_clipped | as rloo, with the divergence in it | clipped surrogate | token |
 
