@@ -1,7 +1,6 @@
 """Credit of tokens, against sums over all answers one by one."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxrl import envs
