@@ -1,4 +1,4 @@
-"""What each token of an answer is worth, and what a policy thinks it is, by enumeration.
+"""Credit of each token of an answer, and its log-probability by a policy, by enumeration.
 
 found = enumerate_answers(envs.make("judged_words"))
 each = token_log_probs(network, params, found)              # [P, A, L]

@@ -27,7 +27,7 @@ def test_log_probabilities_of_tokens_add_up_to_those_of_answers():
     assert each.shape == (2, 7, 2)
     np.testing.assert_allclose(each.sum(-1), answer_log_probs(NETWORK, PARAMS, FOUND), rtol=1e-5)
     assert (np.asarray(each)[~np.asarray(is_decided(FOUND))] == 0).all()
-    # Of the first token, by the words that begin with it.
+    # The first token has the probability of all words that begin with it.
     p = np.exp(np.asarray(each).sum(-1))
     for answer, word in enumerate(WORDS):
         begins = [i for i, x in enumerate(WORDS) if x[:1] == word[:1]]

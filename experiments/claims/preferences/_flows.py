@@ -80,7 +80,7 @@ def online(x: Problem, loss: Callable[..., Array]) -> tuple[Array, Path]:
     return path(x, of_own_pairs(with_beta(loss), x.proxy, x.reference))
 
 
-def mean_over_problems(function: Callable[[Problem], dict[str, Array]], key: Key) -> dict:
+def mean_over_problems(function: Callable[[Problem], dict], key: Key) -> dict:
     """Return means of a function of problems."""
     found = jax.vmap(lambda key: function(draw(key)))(jax.random.split(key, PROBLEMS))
     return jax.tree.map(lambda x: x.mean(0), found)

@@ -1,4 +1,4 @@
-"""Over-optimization by direct alignment, by sums over all answers."""
+"""Reward over-optimization by direct alignment, by sums over all answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Loss = Callable[..., Array]  # like `losses.dpo`
 def errors_of(key: Key, functions: dict[str, Loss], clean: bool = False) -> dict[str, Array]:
     """Return by how much each finding is missed. clean: learn from all pairs instead of few."""
 
-    def one(x: Problem) -> dict[str, Array]:
+    def one(x: Problem) -> dict[str, tuple[Array, Array, Array]]:
         x = x._replace(pairs=x.held_out) if clean else x
         paths = {name: offline(x, loss)[1] for name, loss in functions.items()}
         return {

@@ -1,4 +1,4 @@
-"""Where the optimum is outside of the reference: likelihood, negative gradients, own answers."""
+"""Likelihood, negative gradients and own answers, if the optimum is outside of the reference."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def gold_of(key: Key, center: float, dpo: Loss) -> dict[str, Array]:
         policies = follow(objective, reference, bumps(12, 0.25), STEPS, 0.05)
         return measure_path(policies, reference, reward, pairs).gold[-1]
 
-    def weighted(beta):
+    def by_reward(beta):
         share = written * jnp.exp((reward - reward.max()) / beta)
         return of_texts(share / share.sum())
 
@@ -56,7 +56,7 @@ def gold_of(key: Key, center: float, dpo: Loss) -> dict[str, Array]:
     return {
         "cloning": end(of_texts(pairs.sum(1))),
         "best of n": most(best(n) for n in SIZES),
-        "weighted by reward": most(weighted(b) for b in BETAS),
+        "weighted by reward": most(by_reward(b) for b in BETAS),
         "DPO": most(of_pairs(with_beta(dpo, b), pairs, reference) for b in BETAS),
         "policy gradient": most(of_reward(reward, reference, b) for b in BETAS),
     }

@@ -56,7 +56,7 @@ def errors(key: Key) -> dict[str, Array]:
 
 
 @jax.jit
-def swapped(key: Key) -> dict[str, Array]:
+def reverse_labels(key: Key) -> dict[str, Array]:
     """Return the first error if online pairs are labeled the other way round."""
 
     def one(x: Problem) -> dict[str, Array]:
@@ -90,7 +90,7 @@ CLAIM = Exact(
     "train reward model and offline policy, and divergences are 0.25 to 1.",
     parts=("jaxrl/exact/preference_flows.py", "jaxrl/losses/preferences/pairs.py"),
     errors=errors,
-    planted={"labels of online pairs reversed": swapped},
+    planted={"labels of online pairs reversed": reverse_labels},
     tolerance=1e-9,
     effect=1e-2,
     seeds=8,

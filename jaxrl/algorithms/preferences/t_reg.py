@@ -116,9 +116,18 @@ def recipe(env: Environment, config: Config) -> Recipe:
         chosen, rejected = (
             [y[:, i::2] for y in (log_prob, sample.reference, rewards, mask)] for i in (0, 1)
         )
-        both = [y for two in zip(chosen[:3], rejected[:3], strict=True) for y in two]
-        weights = net.hyper.beta, net.hyper.weight
-        value = losses.t_reg(*both, *weights, chosen[3], rejected[3])
+        value = losses.t_reg(
+            chosen[0],
+            rejected[0],
+            chosen[1],
+            rejected[1],
+            chosen[2],
+            rejected[2],
+            net.hyper.beta,
+            net.hyper.weight,
+            chosen_mask=chosen[3],
+            rejected_mask=rejected[3],
+        )
         answers = [
             pairs.Answers(
                 losses.sequence_log_prob(side[0], side[3]),

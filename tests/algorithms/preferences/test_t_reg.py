@@ -44,12 +44,12 @@ def texts():
     timestep = TimeStep(read, *(jnp.zeros((2, 4), bool),) * 4)
     table = np.log([0.8, 0.5, 0.2, 0.1, 0.5, 0.3])
 
-    def prompted(timestep, memory, method):
+    def answer(timestep, memory, method):
         policy = types.SimpleNamespace(log_prob=lambda action: table[timestep.observation])
         return policy, None, ()
 
     network = types.SimpleNamespace(initial=lambda n: ())
-    return read, timestep, stub(prompted=prompted, network=lambda name: network)
+    return read, timestep, stub(prompted=answer, network=lambda name: network)
 
 
 def test_a_token_is_worth_what_the_two_prompts_say_of_it():
@@ -91,7 +91,7 @@ def test_settings_that_do_not_fit_are_refused():
 
 @pytest.mark.slow
 def test_credit_agrees_better_with_the_exact_one_than_without_the_regularization():
-    """On average of three seeds, from few pairs, and without a lower return."""
+    """Compare means of three seeds; the return is no lower."""
     measured = {}
     for weight in (0.0, 1.0):
         sizes = SMALL | {"count": 4096, "batch_size": 128, "weight": weight}
