@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxrl.core.types import Array, Key
 from jaxrl.exact.preference_flows import (
@@ -24,8 +25,8 @@ from jaxrl.exact.preference_flows import (
 )
 
 ANSWERS, PROBLEMS = 48, 32  # problems of a seed, over which everything is a mean
-LINE = jnp.linspace(-1, 1, ANSWERS)
-DIVERGENCES = jnp.array([0.25, 0.5, 1.0])
+LINE = np.linspace(-1, 1, ANSWERS)  # float64, whenever this is imported
+DIVERGENCES = np.array([0.25, 0.5, 1.0])
 BETA, PAIRS, STEPS = 0.03, 100, 1000
 
 
@@ -43,14 +44,14 @@ class Problem(NamedTuple):
 
 def bumps(count: int, width: float) -> Array:
     """Return features of answers, [A, count]: bumps on the line."""
-    centers = jnp.linspace(-1, 1, count)
-    return jnp.exp(-(((LINE[:, None] - centers) / width) ** 2) / 2)
+    centers = np.linspace(-1, 1, count)
+    return jnp.asarray(np.exp(-(((LINE[:, None] - centers) / width) ** 2) / 2))
 
 
 def draw(key: Key) -> Problem:
     """Draw a problem with a smooth reward and few pairs by the reference."""
     reward_key, pair_key = jax.random.split(key)
-    reference = jax.nn.log_softmax(-((LINE / 0.4) ** 2) / 2)
+    reference = jax.nn.log_softmax(jnp.asarray(-((LINE / 0.4) ** 2) / 2))
     reward = bumps(16, 0.15) @ jax.random.normal(reward_key, (16,))
     reward = reward - reward.mean()
     pairs, features = draw_pairs(pair_key, reference, reward, PAIRS), bumps(24, 0.08)

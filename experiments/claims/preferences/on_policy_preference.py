@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from experiments.claims.preferences._flows import (
     LINE,
@@ -35,8 +36,8 @@ Loss = Callable[..., Array]  # like `losses.dpo`
 
 def gold_of(key: Key, center: float, dpo: Loss) -> dict[str, Array]:
     """Return the gold reward of each method with its best strength after as many steps."""
-    reference = jax.nn.log_softmax(-(((LINE - center) / 0.3) ** 2) / 2)
-    reward = -4 * jnp.abs(LINE - OPTIMUM)
+    reference = jax.nn.log_softmax(jnp.asarray(-(((LINE - center) / 0.3) ** 2) / 2))
+    reward = jnp.asarray(-4 * np.abs(LINE - OPTIMUM))
     pairs = draw_pairs(key, reference, reward, PAIRS)
     written = (pairs + pairs.T).sum(1) / 2
 

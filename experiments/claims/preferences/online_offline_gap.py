@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import jax
+import jax.numpy as jnp
 
 from experiments.claims.preferences._flows import (
     DIVERGENCES,
@@ -34,7 +35,7 @@ def figures(x: Problem, dpo: Loss) -> dict[str, Array]:
         "offline": offline(x, dpo)[1],
         "shuffled": path(x, of_pairs(with_beta(dpo), seen, x.reference))[1],
     }
-    gold = lambda reached: at_divergence(reached, reached.gold, DIVERGENCES)
+    gold = lambda reached: at_divergence(reached, reached.gold, jnp.asarray(DIVERGENCES))
     found = {name: gold(reached) for name, reached in sides.items()}
     return found | {f"{name}, pairs": reached.accuracy[-1] for name, reached in sides.items()}
 
@@ -60,7 +61,7 @@ def reverse_labels(key: Key) -> dict[str, Array]:
     """Return the first error if online pairs are labeled the other way round."""
 
     def one(x: Problem) -> dict[str, Array]:
-        gold = lambda reached: at_divergence(reached, reached.gold, DIVERGENCES)
+        gold = lambda reached: at_divergence(reached, reached.gold, jnp.asarray(DIVERGENCES))
         wrong, right = online(x, reverse(losses.dpo))[1], offline(x, losses.dpo)[1]
         return {"lead": gold(right) - gold(wrong)}
 
