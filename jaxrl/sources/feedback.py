@@ -13,8 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.core.errors import UserError
-from jaxrl.core.types import REPLICATED, Array, Batch, Key, Source, struct
-from jaxrl.exact.answers import Answers
+from jaxrl.core.types import REPLICATED, Array, Batch, Key, Source, Transition, struct
 from jaxrl.sources.rollouts import SPLIT, check_shards
 
 LOWEST, HIGHEST = 1, 5  # ratings
@@ -98,7 +97,8 @@ def draw_pairs(key: Key, feedback: Feedback, count: int) -> tuple[Array, Array, 
 
 
 def feedback_pairs(
-    found: Answers,
+    transitions: Transition,
+    within: Array,
     pool: Array,
     aspects: Array,
     count: int,
@@ -110,7 +110,9 @@ def feedback_pairs(
 ) -> Source:
     """Draw batches of `batch_size` (n) pairs of rated answers from a dataset that is drawn once.
 
-    found: all answers of an environment. pool, aspects, count, size, noise: as in `draw_feedback`.
+    transitions: episodes of all A answers to P prompts, [T, P * A], those to a prompt side by side.
+    within: which steps belong to an episode, bool [T, P * A]; see `exact.answers.Answers`.
+    pool, aspects, count, size, noise: as in `draw_feedback`.
 
     A batch of pairs is as in `sources.pairs`: whole episodes [T, 2 n], the preferred one first. No
     environment is played: batches count as environment steps, as in `dataset`. Raises `UserError`
@@ -121,7 +123,7 @@ def feedback_pairs(
     if noise < 0:
         raise UserError(f"noise is a standard deviation, at least 0; got {noise:g}.")
     check_shards(num_shards, batch_size=batch_size)
-    answers = found.reward.shape[1]
+    answers = pool.shape[-1]
 
     def init(key, hyper, policy):
         feedback = draw_feedback(key, pool, aspects, count, size, noise)
@@ -136,8 +138,8 @@ def feedback_pairs(
         prompt, chosen, rejected = (x[state.order] for x in drawn)
         columns = (prompt[:, None] * answers + jnp.stack([chosen, rejected], -1)).reshape(-1)
         read = lambda x: x[:, columns]
-        transitions, mask = jax.tree.map(read, (found.transitions, found.within))
-        return Batch(transitions, fresh, mask=mask)
+        episodes, mask = jax.tree.map(read, (transitions, within))
+        return Batch(episodes, fresh, mask=mask)
 
     return Source(
         "feedback_pairs",

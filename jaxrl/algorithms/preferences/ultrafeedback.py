@@ -12,6 +12,7 @@ critiques in words, so no critique model. Environments must be small enough to e
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -48,8 +49,10 @@ class Rated(LabeledPairs):
 
     def source(self, env: Environment) -> Source:
         """Return a source of batches of pairs of rated answers."""
+        found = all_answers(env)
         return feedback_pairs(
-            all_answers(env),
+            found.transitions,
+            found.within,
             pool_of(env, self.qualities),
             aspects_of(env),
             self.count,
@@ -87,8 +90,7 @@ def aspects_of(env: Environment) -> Array:
 def recipe(env: Environment, config: Config) -> Recipe:
     plain = of_pairs.recipe(env, config)
     own = {"pool_accuracy": "accuracy of the pool's pairs", "best_of_16_gain": "gain of best of 16"}
-    plain.scores.update(own)
-    return plain
+    return dataclasses.replace(plain, scores={**plain.scores, **own})
 
 
 def measure(env: Environment, config: Config, policy: Policy, key: Key) -> dict[str, Array]:

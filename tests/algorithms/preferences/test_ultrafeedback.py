@@ -63,7 +63,9 @@ def test_noise_changes_labels():
 
 def test_pairs_are_rated_answers_to_one_prompt_the_better_one_first():
     pool, aspects = pool_of(ENV, QUALITIES), aspects_of(ENV)
-    source = feedback_pairs(FOUND, pool, aspects, 50, 64, size=3, noise=0.5)
+    source = feedback_pairs(
+        FOUND.transitions, FOUND.within, pool, aspects, 50, 64, size=3, noise=0.5
+    )
     state = source.init(jax.random.key(0), {}, None)
     batch = source.sample(state, jnp.float32(1), jax.random.key(1))
     t = batch.transitions
