@@ -71,10 +71,11 @@ CLAIM = Exact(
     effect=1e-2,
     seeds=8,
     minutes=3.0,
-    notes="Means of 32 problems, each with a reward and a dataset of its own. Falls are those "
-    "of each problem from its own peak, which differ in place, so that the mean curve may not "
-    "fall. In a trial of three seeds R^2 was 0.75 to 0.9 for IPO, 0.89 or more for DPO and "
-    "above 0.9 for SLiC.",
+    notes="Second design: the first asked for a fall of the mean curve and for R^2 above 0.9, and "
+    "missed both in a trial of three seeds, where R^2 was 0.75 to 0.9 for IPO, 0.89 or more for "
+    "DPO and above 0.9 for SLiC. Means of 32 problems, each with a reward and a dataset of its "
+    "own. Falls are those of each problem from its own peak; peaks differ in place, so that the "
+    "mean curve may not fall.",
     mutations=(
         Mutation(
             "the rejected answer is preferred",

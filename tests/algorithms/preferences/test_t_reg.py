@@ -90,18 +90,18 @@ def test_settings_that_do_not_fit_are_refused():
 
 
 @pytest.mark.slow
-def test_credit_agrees_better_with_the_exact_one_than_without_the_regularization():
-    """Compare means of three seeds; the return is no lower."""
-    measured = {}
+def test_credit_of_few_pairs_agrees_better_with_the_exact_one():
+    """Compare means of three seeds with DPO, by the settings of the configuration."""
+    env, measured = envs.make("judged_words"), {}
+    settings = {"count": 256, "batch_size": 128, "recurrent": 32, "transformer": 0, "beta": 0.5}
+    settings |= {"optimizer.learning_rate": 3e-3, "prompted.learning_rate": 1e-2}
     for weight in (0.0, 1.0):
-        sizes = SMALL | {"count": 4096, "batch_size": 128, "weight": weight}
-        algorithm = t_reg(ENV, sizes | {"prompted.learning_rate": 1e-2})
+        algorithm = t_reg(env, settings | {"weight": weight})
         found = []
         for seed in range(3):
-            run, _ = train(algorithm, start(algorithm, random.key(seed)), 300)
-            agent = run.state.agent
-            policy = types.SimpleNamespace(state=agent)
-            found.append(t_reg.measure(ENV, algorithm.config, policy, random.key(0)))
+            run, _ = train(algorithm, start(algorithm, random.key(seed)), 200)
+            policy = types.SimpleNamespace(state=run.state.agent)
+            found.append(t_reg.measure(env, algorithm.config, policy, random.key(0)))
         measured[weight] = {k: float(np.mean([x[k] for x in found])) for k in found[0]}
     assert measured[1.0]["credit_correlation"] > measured[0.0]["credit_correlation"], measured
-    assert measured[1.0]["exact_return"] > measured[0.0]["exact_return"] - 0.05, measured
+    assert measured[1.0]["exact_return"] > measured[0.0]["exact_return"], measured
