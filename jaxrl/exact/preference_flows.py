@@ -9,6 +9,13 @@ dpo = functools.partial(losses.dpo, beta=0.1)
 policies = follow(of_pairs(dpo, pairs, reference), reference, features)  # [S + 1, A]
 path = measure_path(policies, reference, reward, pairs)
 path.gold[path.kl.searchsorted(1.0)]
+
+It measures what these studies are of: Tajwar et al., 2024, "Preference fine-tuning of LLMs should
+leverage suboptimal, on-policy data", arXiv:2404.14367 (`of_texts`, `of_pairs` and `of_reward` from
+one reference); Tang et al., 2024, "Understanding the performance gap between online and offline
+alignment algorithms", arXiv:2405.08448 (`of_own_pairs` beside `of_pairs`, `at_divergence`);
+Rafailov et al., 2024, "Scaling laws for reward model overoptimization in direct alignment algorithms",
+arXiv:2406.02900 (`fit_overoptimization`).
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ def test_a_number_of_rows_that_does_not_divide():
 
 @pytest.mark.parametrize("seed", range(5))
 def test_packed_episodes_are_whole_and_fill_few_columns(seed):
-    """Each step lies in one place; an episode's steps lie one below the other, in few columns: at
+    """Every step lies in one place; an episode's steps lie one below the other, in few columns: at
     most 11/9 of the fewest, and 6/9 (Dosa, 2007)."""
     time, columns = 7, 40
     lengths = np.random.default_rng(seed).integers(1, time + 1, columns)

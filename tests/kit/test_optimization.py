@@ -98,7 +98,7 @@ def test_chunks_add_up_to_the_whole(axis, shape, rows):
 
 @pytest.mark.parametrize("used", [1, 4, 5, 12])
 def test_chunks_beyond_what_is_used_are_not_computed(used):
-    """They hold NaN, which would spread if they were."""
+    """NaN lies there, which would spread."""
     data = {"x": jnp.ones((12, 3)).at[:used].mul(2.0), "y": jnp.ones(12)}
     count = -(-used // 4) * 4
     poisoned = jax.tree.map(lambda x: x.at[count:].set(jnp.nan), data)

@@ -51,8 +51,8 @@ class Tokens:
     entropy_weight: float = hyper(0.0, low=0, log=True)
     """Weight of the entropy bonus."""
     packed: bool = False
-    """Let short episodes of a minibatch share a row, and skip the chunks of `passes.chunk_rows`
-    steps that stay empty: the same gradient, in less time where episodes end early."""
+    """Let short episodes of a minibatch share a row, and skip the chunks (`passes.chunk_rows`) that
+    stay empty: the same gradient, sooner where episodes end early."""
 
 
 @group
