@@ -14,8 +14,8 @@ It measures what these studies are of: Tajwar et al., 2024, "Preference fine-tun
 leverage suboptimal, on-policy data", arXiv:2404.14367 (`of_texts`, `of_pairs` and `of_reward` from
 one reference); Tang et al., 2024, "Understanding the performance gap between online and offline
 alignment algorithms", arXiv:2405.08448 (`of_own_pairs` beside `of_pairs`, `at_divergence`);
-Rafailov et al., 2024, "Scaling laws for reward model overoptimization in direct alignment algorithms",
-arXiv:2406.02900 (`fit_overoptimization`).
+Rafailov et al., 2024, "Scaling laws for reward model overoptimization in direct alignment
+algorithms", arXiv:2406.02900 (`fit_overoptimization`).
 """
 
 from __future__ import annotations
