@@ -216,9 +216,9 @@ def check(env: Environment, config: Config, name: str) -> None:
             f"decoder.model is '{config.decoder.model}', but {name} learns what a better answer is "
             "with a small network of its own; leave it empty."
         )
+    pairs.check(env, config, name)
     if not isinstance(env.observation_space, Discrete):
         raise UserError(f"{name} reads tokens one by one; '{env.name}' has no such observations.")
-    pairs.check(env, config, name)
 
 
 t_reg = AlgorithmBuilder("t_reg", Config, recipe, check=check, measure=measure)
