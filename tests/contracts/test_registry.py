@@ -197,6 +197,7 @@ GATHERED = {
     "lifelong_ppo": "what the rehearsal buffer keeps",
     "vpl": "the pairs of segments that a user is asked about",
     "heron": "the pairs of segments, which are drawn from the whole window",
+    "ultrafeedback": "the answers of a batch, drawn from a dataset that every device holds",
     **dict.fromkeys(
         [
             *("gpg", "grpo", "pass_at_k", "ppo_max", "rloo", "rpg", "rpg_clipped", "spiral"),
