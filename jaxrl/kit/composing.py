@@ -160,3 +160,10 @@ def _scale(value: Array | m.Mean, scale: Array | float) -> Array | m.Mean:
     if isinstance(value, m.Mean):
         return m.Mean(scale * value.total, value.weight)
     return scale * value
+
+
+def with_rewards(batch: Batch, reward: Array) -> Batch:
+    """Return a batch with other rewards [T, B]."""
+    t = batch.transitions
+    after = dataclasses.replace(t.next_timestep, reward=reward)
+    return dataclasses.replace(batch, transitions=dataclasses.replace(t, next_timestep=after))

@@ -30,8 +30,8 @@ from jaxrl import losses
 from jaxrl.algorithms.policy_gradient import ppo as of_ppo
 from jaxrl.algorithms.preferences.shared.segment_rewards import (
     READS,
-    correlation,
     model_of,
+    pay,
     predict_rewards,
 )
 from jaxrl.algorithms.preferences.shared.segments import PAIR, accuracy
@@ -151,10 +151,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         step = lambda net, some: net.descend(reward_loss, some)
         net = net.epochs(h.passes, Minibatch(pairs, mask), step, unit=PAIR)
         paid = predict_rewards(net.reward, h.reads, t)
-        net = net.report(decided=known.mean(), reward_correlation=correlation(paid, t.reward))
-        after = dataclasses.replace(t.next_timestep, reward=paid)
-        t = dataclasses.replace(t, next_timestep=after)
-        return net, dataclasses.replace(batch, transitions=t), None
+        return *pay(net.report(decided=known.mean()), batch, paid), None
 
     network, inputs = model_of(env, h)
     return around(

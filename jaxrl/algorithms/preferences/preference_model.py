@@ -22,7 +22,12 @@ import jax.numpy as jnp
 from jaxrl import losses
 from jaxrl.algorithms.policy_gradient.shared.actor_critic import sample_and_record
 from jaxrl.algorithms.preferences.shared import pairs
-from jaxrl.algorithms.preferences.shared.measures import all_answers, is_small, log_probs
+from jaxrl.algorithms.preferences.shared.measures import (
+    all_answers,
+    is_small,
+    log_probs,
+    pair_agreement,
+)
 from jaxrl.algorithms.preferences.shared.pairs import PAIR, keep_part
 from jaxrl.algorithms.preferences.shared.preference_models import (
     PART,
@@ -113,10 +118,9 @@ def measure(env: Environment, config: Config, policy: Policy, key: Key) -> dict[
     one = jnp.exp(log_probs(env, config, parts["actor_critic"].params))
     share = one[:, :, None] * one[:, None]
     learned, gold = compare_answers(env, config, parts, found), found.preference
-    right = 0.5 * (1 + jnp.sign(learned - 0.5) * jnp.sign(gold - 0.5))
     return {
         "preference_error": jnp.sqrt((share * (learned - gold) ** 2).sum((-1, -2))).mean(),
-        "exact_accuracy": (share * right).sum((-1, -2)).mean(),
+        "exact_accuracy": pair_agreement(learned - 0.5, gold - 0.5, one).mean(),
     }
 
 

@@ -24,7 +24,13 @@ import jax.numpy as jnp
 from jaxrl import losses
 from jaxrl.algorithms.policy_gradient.shared.actor_critic import sample_and_record
 from jaxrl.algorithms.preferences.shared import pairs
-from jaxrl.algorithms.preferences.shared.measures import all_answers, is_small, log_probs
+from jaxrl.algorithms.preferences.shared.measures import (
+    all_answers,
+    is_small,
+    leads,
+    log_probs,
+    pair_agreement,
+)
 from jaxrl.algorithms.preferences.shared.pairs import PAIR, keep_part
 from jaxrl.algorithms.preferences.shared.reward_models import (
     PART,
@@ -126,12 +132,9 @@ def measure(env: Environment, config: Any, policy: Policy, key: Key) -> dict[str
     scores = score_answers(env, config, parts, found)
     error = scores - found.reward
     error = error - (share * error).sum(-1, keepdims=True)
-    difference = lambda x: x[..., :, None] - x[..., None, :]
-    right = jnp.sign(difference(scores)) * jnp.sign(difference(found.reward))
-    right = 0.5 * (1 + right) * share[:, :, None] * share[:, None]
     return {
         "reward_error": jnp.sqrt((share * error**2).sum(-1)).mean(),
-        "exact_accuracy": right.sum((-1, -2)).mean(),
+        "exact_accuracy": pair_agreement(leads(scores), leads(found.reward), share).mean(),
     }
 
 

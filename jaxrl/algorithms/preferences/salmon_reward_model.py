@@ -33,7 +33,13 @@ from jaxrl import losses
 from jaxrl.algorithms.policy_gradient.shared.actor_critic import sample_and_record
 from jaxrl.algorithms.preferences.rewarded_soups import ratings_of, rewards_of
 from jaxrl.algorithms.preferences.shared import pairs
-from jaxrl.algorithms.preferences.shared.measures import all_answers, is_small, log_probs
+from jaxrl.algorithms.preferences.shared.measures import (
+    all_answers,
+    is_small,
+    leads,
+    log_probs,
+    pair_agreement,
+)
 from jaxrl.algorithms.preferences.shared.pairs import PAIR, keep_part
 from jaxrl.algorithms.preferences.shared.reward_models import (
     PART,
@@ -211,14 +217,12 @@ def accuracy_by_set(env: Environment, config: Any, policy: Policy) -> Array:
     # The variance of a difference of two answers to one prompt.
     variance = 2 * mean(jnp.square(scores - (share[..., None] * scores).sum(1, keepdims=True)))
     difference = scores[:, :, None] - scores[:, None]
-    weight = share[:, :, None] * share[:, None]
 
     def accuracy(principles: Array) -> Array:
         instruct = functools.partial(state_principles, principles=principles)
         own = score_answers(env, config, parts, found, instruct)
         gold = judge_by_principles(difference, variance, principles)
-        right = 0.5 * (1 + jnp.sign(own[..., :, None] - own[..., None, :]) * gold)
-        return (weight * right).sum((-1, -2)).mean()
+        return pair_agreement(leads(own), gold, share).mean()
 
     sets = sets_of(env)
     assert sets is not None

@@ -36,6 +36,7 @@ from jaxrl.algorithms.preferences.shared.measures import (
     measure_optimum,
 )
 from jaxrl.algorithms.preferences.shared.pairs import PAIR, begin_as, on_pairs
+from jaxrl.algorithms.preferences.shared.segment_rewards import correlation
 from jaxrl.algorithms.preferences.shared.settings import SMALL_PAIRS, ReferencePolicy
 from jaxrl.algorithms.tokens.shared.answers import decisions, unroll
 from jaxrl.algorithms.tokens.shared.models import token_network
@@ -178,15 +179,6 @@ def recipe(env: Environment, config: Config) -> Recipe:
         adopt=adopt,
         scores={**plain.scores, **own},
     )
-
-
-def correlation(x: Array, y: Array, weight: Array) -> Array:
-    """Return the correlation of two sets of numbers, each with a weight of at least 0; 0 where one
-    is constant."""
-    share = weight / weight.sum()
-    x, y = (z - (share * z).sum() for z in (x, y))
-    scale = (share * x**2).sum() * (share * y**2).sum()
-    return jnp.where(scale > 0, (share * x * y).sum() / jnp.sqrt(jnp.where(scale > 0, scale, 1)), 0)
 
 
 def measure(env: Environment, config: Config, policy: Policy, key: Key) -> dict[str, Array]:

@@ -28,6 +28,7 @@ from jaxrl.core.examples import example_timestep
 from jaxrl.core.hyper import MANY
 from jaxrl.core.types import Array, Environment, Key, Policy, Source
 from jaxrl.exact.answers import best_of_n, optimal_answers
+from jaxrl.exact.preference_flows import pair_accuracy
 from jaxrl.kit import AlgorithmBuilder, Recipe, group, static
 from jaxrl.sources.feedback import feedback_pairs
 
@@ -107,9 +108,7 @@ def measure(env: Environment, config: Config, policy: Policy, key: Key) -> dict[
     total = pool.sum(0)
     both = total[:, :, None] * total[:, None] - jnp.einsum("mpa,mpb->pab", pool, pool)
     better = found.reward[:, :, None] > found.reward[:, None]
-    right = 0.5 * (1 + jnp.sign(scores[..., :, None] - scores[..., None, :]))
-    share = both * better
-    accuracy = (share * right).sum((-1, -2)) / share.sum((-1, -2))
+    accuracy = jax.vmap(pair_accuracy, (1, 0))(scores, both * better)
     own = log_probs(env, config, parts["actor_critic"].params)
     best = jax.vmap(lambda score: best_of_n(own, score, CHOICES))(scores)
     gain = ((jnp.exp(best) - jnp.exp(own)) * found.reward).sum(-1)

@@ -33,7 +33,6 @@ from jaxrl.algorithms.tokens.shared.answers import copy_policy, estimate_values,
 from jaxrl.algorithms.tokens.shared.outcomes import (
     check_metrics,
     metric_at_end,
-    no_score,
     place_at_last,
 )
 from jaxrl.algorithms.tokens.shared.settings import SMALL, Clipped, Divergence
@@ -121,7 +120,8 @@ def judge(net: Net, batch: Batch, ngram: int) -> dict[str, Array]:
 def recipe(env: Environment, config: Config) -> Recipe:
     by_tokens = functools.partial(judge, ngram=config.ngram)
     both = (policy_loss, critic_loss)
-    plain = on_answers(env, config, by_tokens, both, kl_in_reward=True, score=no_score)
+    none = lambda net, batch: jnp.zeros(batch.mask.shape[1])  # `judge` pays what there is
+    plain = on_answers(env, config, by_tokens, both, kl_in_reward=True, score=none)
     policy = plain.parts["actor_critic"]
     critic = Part(policy.network, policy.inputs, config.critic_optimizer)
     return dataclasses.replace(

@@ -59,9 +59,9 @@ class Config(Clipped):
     """Environment steps at the start during which only the critic learns."""
 
 
-def score(net: Net, returns: Array) -> Array:
-    """Return the standardized and clipped rewards of answers with these returns [B]."""
-    moments = net.extra
+def score(net: Net, batch: Batch) -> Array:
+    """Return the standardized and clipped returns of answers, [B]."""
+    moments, returns = net.extra, batch.transitions.reward.sum(0)
     return losses.clipped_reward(returns, moments.mean, moments.deviation, net.hyper.score_clip)
 
 

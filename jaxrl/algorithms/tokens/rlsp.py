@@ -12,23 +12,16 @@ default alpha are not confirmed.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import jax.numpy as jnp
 
-from jaxrl import losses
 from jaxrl.algorithms.tokens import token_ppo
 from jaxrl.algorithms.tokens.shared import answers
-from jaxrl.algorithms.tokens.shared.answers import estimate_advantages, on_answers
-from jaxrl.algorithms.tokens.shared.outcomes import (
-    check_metrics,
-    metric_at_end,
-    no_score,
-    place_at_last,
-)
+from jaxrl.algorithms.tokens.shared.answers import on_answers
+from jaxrl.algorithms.tokens.shared.outcomes import check_metrics, metric_at_end
 from jaxrl.algorithms.tokens.shared.settings import SMALL
-from jaxrl.algorithms.tokens.token_ppo import ppo_loss
+from jaxrl.algorithms.tokens.token_ppo import judge, ppo_loss
 from jaxrl.core.types import Array, Batch, Environment
 from jaxrl.kit import AlgorithmBuilder, Net, Recipe, group, hyper
 from jaxrl.kit.groups import INF
@@ -56,20 +49,8 @@ def explored_reward(net: Net, batch: Batch) -> Array:
     return h.outcome_weight * right + (1 - h.outcome_weight) * explored
 
 
-def judge(net: Net, batch: Batch) -> dict[str, Array]:
-    """Judge tokens as `token_ppo.judge`, by the outcome and exploration; the batch's rewards are
-    the divergence penalty alone."""
-    t, mask = batch.transitions, batch.mask
-    assert mask is not None
-    reward = t.reward + place_at_last(explored_reward(net, batch), mask)
-    after = dataclasses.replace(t.next_timestep, reward=reward)
-    paid = dataclasses.replace(batch, transitions=dataclasses.replace(t, next_timestep=after))
-    x = estimate_advantages(net, paid)
-    return {"advantage": losses.standardize(x.advantage, mask), "target": x.target}
-
-
 def recipe(env: Environment, config: Config) -> Recipe:
-    return on_answers(env, config, judge, (ppo_loss,), kl_in_reward=True, score=no_score)
+    return on_answers(env, config, judge, (ppo_loss,), kl_in_reward=True, score=explored_reward)
 
 
 def check(env: Environment, config: Any, name: str) -> None:

@@ -37,11 +37,9 @@ from jaxrl.algorithms.tokens.shared.answers import (
     on_answers,
     returns_of,
 )
-from jaxrl.algorithms.tokens.shared.outcomes import metric_at_end
+from jaxrl.algorithms.tokens.shared.outcomes import check_metrics, metric_at_end
 from jaxrl.algorithms.tokens.shared.settings import SMALL_GROUPS, ClippedHigher, Groups
 from jaxrl.core import schedules, trees
-from jaxrl.core.errors import UserError
-from jaxrl.core.examples import example_timestep
 from jaxrl.core.hyper import MANY
 from jaxrl.core.types import Array, Batch, Environment, Source
 from jaxrl.kit import (
@@ -196,10 +194,7 @@ def recipe(env: Environment, config: Any) -> Recipe:
 def check(env: Environment, config: Any, name: str) -> None:
     """Raise `UserError` as `answers.check`, and if `env` does not report its calls."""
     answers.check(env, config, name)
-    if "calls" not in (example_timestep(env).metrics or {}):
-        raise UserError(
-            f"{name} pays for calls, TimeStep.metrics['calls'], which '{env.name}' does not report."
-        )
+    check_metrics(env, name, "calls")
 
 
 spear = AlgorithmBuilder("spear", Config, recipe, check=check)

@@ -257,3 +257,13 @@ def test_correlation():
     expected = np.corrcoef(x.ravel(), y.ravel())[0, 1]
     np.testing.assert_allclose(correlation(jnp.asarray(x), jnp.asarray(y)), expected, rtol=1e-4)
     assert correlation(jnp.ones(4), jnp.arange(4.0)) == 0
+
+
+def test_correlation_is_the_weighted_one():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(2, 3, 4))
+    weight = rng.integers(0, 4, (3, 4))
+    repeated = [np.repeat(np.ravel(z), np.ravel(weight)) for z in (x, y)]
+    found = correlation(*map(jnp.asarray, (x, y, weight.astype(np.float32))))
+    np.testing.assert_allclose(found, np.corrcoef(*repeated)[0, 1], rtol=1e-5)
+    assert correlation(jnp.ones(3), jnp.arange(3.0), jnp.ones(3)) == 0

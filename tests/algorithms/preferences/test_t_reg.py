@@ -10,7 +10,7 @@ import pytest
 from jaxrl import envs
 from jaxrl.algorithms.preferences.dpo import dpo
 from jaxrl.algorithms.preferences.shared.pairs import Sample
-from jaxrl.algorithms.preferences.t_reg import correlation, t_reg, token_rewards
+from jaxrl.algorithms.preferences.t_reg import t_reg, token_rewards
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.train import start, train
@@ -25,16 +25,6 @@ SMALL = SIZES | {"count": 64, "batch_size": 32, "beta": 0.5}
 
 def sigmoid(x):
     return 1 / (1 + np.exp(-x))
-
-
-def test_correlation_is_the_weighted_one():
-    rng = np.random.default_rng(0)
-    x, y = rng.normal(size=(2, 3, 4))
-    weight = rng.integers(0, 4, (3, 4))
-    repeated = [np.repeat(np.ravel(z), np.ravel(weight)) for z in (x, y)]
-    found = correlation(*map(jnp.asarray, (x, y, weight.astype(np.float32))))
-    np.testing.assert_allclose(found, np.corrcoef(*repeated)[0, 1], rtol=1e-5)
-    assert correlation(jnp.ones(3), jnp.arange(3.0), jnp.ones(3)) == 0
 
 
 def texts():

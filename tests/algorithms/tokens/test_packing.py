@@ -54,6 +54,7 @@ def test_packed_minibatches_have_the_same_gradients(name, changes):
         np.testing.assert_allclose(logged[metric], also[metric], rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_seeds_are_packed_side_by_side():
     """Seeds skip what is empty in all of them, and count what is not."""
     builder, kind = registry.builder("grpo")

@@ -1,12 +1,14 @@
-"""RLSP: rewards of outcome and exploration, against loops, and PPO as a special case."""
+"""RLSP: rewards of outcome and exploration, against loops."""
 
 import numpy as np
 import pytest
 
 from jaxrl import envs
 from jaxrl.algorithms.tokens import rlsp as module
-from jaxrl.algorithms.tokens.rlsp import explored_reward, judge, rlsp
+from jaxrl.algorithms.tokens import token_ppo
+from jaxrl.algorithms.tokens.rlsp import explored_reward, rlsp
 from jaxrl.core.errors import UserError
+from jaxrl.core.settings import Static
 from tests.algorithms.tokens.answers import make_batch
 from tests.kit.stub import stub
 
@@ -21,23 +23,12 @@ def test_outcome_and_length_are_weighed():
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
-def test_the_reward_is_paid_at_the_last_token_beside_the_divergence(monkeypatch):
-    penalty = np.random.default_rng(0).normal(size=MASK.shape) * MASK
-    batch = make_batch(np.zeros(MASK.shape, int), MASK, penalty, success=RIGHT)
-    paid = {}
-
-    def keep(net, batch):
-        paid["reward"] = np.asarray(batch.transitions.reward)
-        return type("Sample", (), {"advantage": batch.transitions.reward, "target": None})
-
-    monkeypatch.setattr(module, "estimate_advantages", keep)
-    found = judge(stub(hyper=HYPER), batch)
-    expected = penalty.copy()
-    expected[[4, 2, 4], [0, 1, 2]] += np.asarray(explored_reward(stub(hyper=HYPER), batch))
-    np.testing.assert_allclose(paid["reward"], expected, rtol=1e-5)
-    x = expected[MASK]
-    standardized = (x - x.mean()) / x.std()
-    np.testing.assert_allclose(np.asarray(found["advantage"])[MASK], standardized, atol=1e-3)
+def test_ppo_learns_from_it_in_place_of_the_environments_reward(monkeypatch):
+    kept, env = {}, envs.make("countdown", numbers=2, attempts=1)
+    config = Static(rlsp(env).config)
+    monkeypatch.setattr(module, "on_answers", lambda *x, **more: kept.update(more, judge=x[2]))
+    rlsp.recipe(env, config)
+    assert kept == {"judge": token_ppo.judge, "kl_in_reward": True, "score": explored_reward}
 
 
 def test_an_environment_without_right_answers_is_refused():

@@ -113,6 +113,22 @@ def measure_proxy(
     return found if point.win_rate is None else {**found, "win_rate": point.win_rate}
 
 
+def pair_agreement(first: Array, second: Array, share: Array) -> Array:
+    """Return how probably two answers of a policy are ordered alike by two judges, [..., P]; 1/2 in
+    place of what either holds for equal.
+
+    first, second: by how much each answer leads each other, [..., P, A, A]. share: probabilities of
+        the answers, [P, A].
+    """
+    alike = 0.5 * (1 + jnp.sign(first) * jnp.sign(second))
+    return (alike * share[:, :, None] * share[:, None]).sum((-1, -2))
+
+
+def leads(score: Array) -> Array:
+    """Return by how much each answer leads each other, [..., A, A], from scores [..., A]."""
+    return score[..., :, None] - score[..., None, :]
+
+
 def is_small(env: Environment) -> bool:
     """Return whether `env` has answers, and few."""
     space = env.action_space

@@ -22,7 +22,7 @@ from jaxrl.core import spaces
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Array, Batch, Environment, Key, Policy, Transition
 from jaxrl.kit import LossOutput, Minibatch, Net, Part, Recipe, group, hyper, loss, static
-from jaxrl.kit.composing import around
+from jaxrl.kit.composing import around, with_rewards
 from jaxrl.kit.groups import INF, Optimizer, Torso
 from jaxrl.networks.critics import ActionValues, Value
 
@@ -71,6 +71,12 @@ def predict_rewards(apply: Callable[..., Array], reads: str, t: Transition) -> A
     return apply(t.timestep, t.action)[..., 0]
 
 
+def pay(net: Net, batch: Batch, paid: Array) -> tuple[Net, Batch]:
+    """Put learned rewards [T, B] in the place of the environment's, and log how both correlate."""
+    net = net.report(reward_correlation=correlation(paid, batch.transitions.reward))
+    return net, with_rewards(batch, paid)
+
+
 def learned_rewards(recipe: Recipe, env: Environment, config: Any) -> Recipe:
     """Let a recipe learn from the rewards of a model that learns beside it from pairs of segments.
 
@@ -94,10 +100,7 @@ def learned_rewards(recipe: Recipe, env: Environment, config: Any) -> Recipe:
         window = Minibatch(t, batch.mask)
         net = descend_where(net, early, lambda net: net.descend(reward_loss, window))
         paid = predict_rewards(net.reward, h.reads, t).mean(0)
-        net = net.report(reward_correlation=correlation(paid, t.reward))
-        after = dataclasses.replace(t.next_timestep, reward=paid)
-        t = dataclasses.replace(t, next_timestep=after)
-        return net, Batch(t, batch.env_steps), None
+        return *pay(net, Batch(t, batch.env_steps), paid), None
 
     network, inputs = model_of(env, h)
     paid = around(
@@ -112,11 +115,16 @@ def learned_rewards(recipe: Recipe, env: Environment, config: Any) -> Recipe:
     )
 
 
-def correlation(x: Array, y: Array) -> Array:
-    """Return the correlation of two arrays of one shape; 0 if one of them is constant."""
-    x, y = x - x.mean(), y - y.mean()
-    scale = jnp.sqrt(jnp.square(x).sum() * jnp.square(y).sum())
-    return jnp.where(scale > 0, (x * y).sum() / jnp.where(scale > 0, scale, 1), 0)
+def correlation(x: Array, y: Array, weight: Array | float = 1.0) -> Array:
+    """Return the correlation of two arrays of one shape; 0 if one of them is constant.
+
+    weight: of each pair of numbers, at least 0.
+    """
+    share = jnp.broadcast_to(weight, x.shape)
+    share = share / share.sum()
+    x, y = (z - (share * z).sum() for z in (x, y))
+    scale = jnp.sqrt((share * x**2).sum() * (share * y**2).sum())
+    return jnp.where(scale > 0, (share * x * y).sum() / jnp.where(scale > 0, scale, 1), 0)
 
 
 def measure(env: Environment, config: Any, policy: Policy, key: Key) -> dict[str, Array]:

@@ -94,6 +94,7 @@ from jaxrl.core.types import Array, Batch, Environment, TimeStep, Transition, Tr
 from jaxrl.kit import SEQUENCE, STEP, Loss, LossOutput, Minibatch, Net, Part, Recipe, Unit
 from jaxrl.kit.acting import check_sampling, sample_tempered, temper
 from jaxrl.kit.builder import source_group
+from jaxrl.kit.composing import with_rewards
 from jaxrl.kit.minibatches import move, pack
 from jaxrl.kit.state import State
 from jaxrl.networks.heads import Categorical, log_prob_and_entropy
@@ -288,7 +289,7 @@ def on_answers(
     judge: Judge,
     losses: Sequence[Loss],
     kl_in_reward: bool = False,
-    score: Callable[[Net, Array], Array] | None = None,
+    score: Callable[[Net, Batch], Array] | None = None,
     learned: Callable[[Sample], Array] | None = None,
 ) -> Recipe:
     """Return the recipe of a token policy that learns from its own answers.
@@ -298,8 +299,8 @@ def on_answers(
     learned: which decisions [T, B] losses see, from the whole sample; None: all.
     kl_in_reward: add -beta log(p / reference) to each token's reward, p when it was chosen: the
         objective of RLHF (Ouyang et al., 2022, equation 2).
-    score: (net, return of each answer [B]) -> reward at its last token, which replaces its rewards;
-        needs `kl_in_reward`.
+    score: (net, batch) -> reward of each answer [B] at its last token, which replaces its rewards;
+        the batch is as in `Judge`. Needs `kl_in_reward`.
     """
 
     def prepare(net, batch, x):
@@ -309,15 +310,13 @@ def on_answers(
         reference = restrict(net, policy, allowed).log_prob(x.action)
         log_prob = t.extras["log_prob"]
         reward = jnp.where(batch.mask, t.reward, 0.0)
+        batch = dataclasses.replace(batch, memory=None, mask=mask)
         if kl_in_reward:
             end, beta = jnp.zeros(reward.shape[1]), net.hyper.kl.weight
             if score is not None:
-                end, reward = score(net, reward.sum(0)), jnp.zeros_like(reward)
+                end, reward = score(net, with_rewards(batch, reward)), jnp.zeros_like(reward)
             reward += losses_.kl_penalized_reward(end, log_prob, reference, beta, mask)
-        after = dataclasses.replace(t.next_timestep, reward=reward)
-        t = dataclasses.replace(t, next_timestep=after)
-        batch = dataclasses.replace(batch, transitions=t, memory=None, mask=mask)
-        judged = judge(net, batch)
+        judged = judge(net, with_rewards(batch, reward))
         return Sample(x.timestep, x.action, log_prob, reference, allowed=allowed, **judged)
 
     needs = ("mask", "transitions.extras.log_prob")

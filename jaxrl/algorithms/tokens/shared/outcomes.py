@@ -7,7 +7,6 @@ import jax.numpy as jnp
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Array, Batch, Environment
-from jaxrl.kit import Net
 
 
 def metric_at_end(batch: Batch, name: str) -> Array:
@@ -21,12 +20,6 @@ def place_at_last(value: Array, mask: Array) -> Array:
     """Return [T, B] with `value` [B] at the last step that `mask` [T, B] marks, and 0 elsewhere."""
     from_here = jnp.cumsum(mask[::-1], 0)[::-1]
     return jnp.where(mask & (from_here == 1), value, 0.0)
-
-
-def no_score(net: Net, returns: Array) -> Array:
-    """Return zeros in the place of answers' returns [B]: a `score` of `on_answers` that leaves the
-    divergence penalty alone in the rewards, for judges with rewards of their own."""
-    return jnp.zeros_like(returns)
 
 
 def check_metrics(env: Environment, name: str, *metrics: str) -> None:
