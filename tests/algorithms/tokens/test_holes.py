@@ -24,13 +24,14 @@ from jaxrl.core.train import start
 from jaxrl.core.types import Batch, TimeStep, Transition
 from jaxrl.networks.actor_critic import ActorCritic
 from jaxrl.networks.heads import Categorical
+from tests import rota
 from tests.kit.stub import stub
 
 NAMES = [n for n, place in registry.built_in().items() if ".algorithms.tokens." in place]
 FAST = ("grpo", "token_ppo")
-named = pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[] if n in FAST else [pytest.mark.slow]) for n in NAMES]
-)
+TODAY = rota.plan().algorithms_today(size=16, most=24)
+MARKS = {n: pytest.mark.slow if n in TODAY else pytest.mark.rest for n in NAMES if n not in FAST}
+named = pytest.mark.parametrize("name", [pytest.param(n, marks=MARKS.get(n, ())) for n in NAMES])
 # Enough successes by chance that groups differ.
 ENV = envs.make("text_maze", size=2, turns=2, openings=0)
 COUNTDOWN = envs.make("countdown", numbers=2, attempts=1)
