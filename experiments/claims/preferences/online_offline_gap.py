@@ -98,6 +98,7 @@ CLAIM = Exact(
     seeds=8,
     minutes=4.0,
     notes="Errors are by how much an order is violated in the mean of 32 problems, each with a "
-    "reward, a dataset and a reward model of its own.",
+    "reward, a dataset and a reward model of its own. A run before the recorded one was stopped, "
+    "without a verdict, since it took longer than planned.",
     mutations=(Mutation("the rejected answer is preferred", "jaxrl.losses:dpo", reverse),),
 )
