@@ -34,14 +34,24 @@ CONTRACT = "tests/contracts/test_registry.py"
 CORE = ("dqn", "iql", "muzero", "ppo")
 # Days in which all tests of functions that nothing uses have their turn.
 UNUSED = 5
+# Folders of tests that depend on Python code alone, whose files take turns where a change cannot
+# affect them, and the days in which all have theirs.
+TAKING_TURNS = tuple(
+    f"tests/{folder}/"
+    for folder in (
+        *("core", "datasets", "envs", "evaluation", "evidence", "exact", "export", "kit"),
+        *("learning", "networks", "runtime", "sources", "sweeps", "tasks", *ROOMS),
+    )
+)
+FILE_TURNS = 3
 # Test files of algorithms that have their turn each day, and the largest number of affected ones
 # that all run.
-FILES, MOST_FILES = 30, 60
+FILES, MOST_FILES = 20, 45
 # Largest number of affected functions of `ROOMS` that CI tests in every respect.
 MOST_FUNCTIONS = 150
 # Largest number of affected claims of which CI runs a tiny attempt each (half a minute); of more,
 # those in turn.
-MOST_CLAIMS = 12
+MOST_CLAIMS = 6
 
 
 # ---------------------------------------------------------------------------------------- turns
@@ -153,7 +163,11 @@ class Plan:
             return False
         if file in self.own:
             return file not in self.own_today
-        if file in self.files or file not in self.tested:
+        if file in self.files:
+            return False
+        if file.startswith(TAKING_TURNS) and not in_turn(subject(file), FILE_TURNS, self.day):
+            return True
+        if file not in self.tested:
             return False
         functions = [case] if case else self.tested[file].get(test, ())
         if not functions or not self.unused.issuperset(functions):
@@ -228,6 +242,13 @@ def _label(file: str, name: str) -> str:
     return f"{file}:{name}"
 
 
+def subject(file: str) -> str:
+    """Return what a test file is about: the same name for `tests/losses/values/test_soft_q.py` as
+    for `jaxrl/losses/values/soft_q.py`."""
+    path = pathlib.PurePosixPath(file)
+    return "/".join([*path.parts[1:-1], path.stem.removeprefix("test_")])
+
+
 def label(case: Any) -> str:
     """Return `file:name` of the function that a case is about, "" if there is none."""
     function = getattr(case, "function", None)
@@ -261,15 +282,16 @@ def plan() -> Plan:
     return make(graph(), day=day, base=base, changed=changed)
 
 
-def mark(name: str, one_in: int) -> str:
+def mark(name: str, one_in: int, turn: str = "") -> str:
     """Return the mark of a test that CI runs for affected names and for others in turn.
 
     It is `slow`, which CI runs, if a change can affect `name` or it is its turn, which comes every
     `one_in` days; `rest`, which only `make test-all` runs, otherwise.
 
     name: a claim, a function of `ROOMS`, or anything else.
+    turn: name that decides when it is its turn; `name` by default.
     """
     today = plan()
     known = today.claims | today.functions
     is_affected = today.everything or name.replace("-", "_") in known
-    return "slow" if is_affected or in_turn(name, one_in, today.day) else "rest"
+    return "slow" if is_affected or in_turn(turn or name, one_in, today.day) else "rest"

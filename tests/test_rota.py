@@ -76,9 +76,11 @@ def plan(**changes):
     return rota.Plan(**{**fields, **changes})
 
 
+DAYS = rota.UNUSED * rota.FILE_TURNS
+
+
 def days_of(file, *test, **changes):
-    days = range(rota.UNUSED)
-    return sum(not plan(day=day, **changes).rests(file, *test) for day in days)
+    return sum(not plan(day=day, **changes).rests(file, *test) for day in range(DAYS))
 
 
 def test_losses_that_nothing_uses_take_turns():
@@ -87,9 +89,24 @@ def test_losses_that_nothing_uses_take_turns():
     assert days_of(file, "test_contract", "x.py:lonely") == 1
     for test in [("test_both",), ("test_nothing",), ("test_new",), ("test_contract", "x.py:used")]:
         assert days_of(file, *test) == rota.UNUSED
-    assert days_of("tests/core/test_train.py", "test_lonely") == rota.UNUSED
     # A change of theirs does not let them wait.
-    assert days_of(file, "test_lonely", files=frozenset([file])) == rota.UNUSED
+    assert days_of(file, "test_lonely", files=frozenset([file])) == DAYS
+
+
+def test_files_that_a_change_cannot_affect_take_turns():
+    file = "tests/core/test_train.py"
+    assert days_of(file, "test_it") == DAYS / rota.FILE_TURNS
+    assert days_of(file, "test_it", files=frozenset([file])) == DAYS
+    assert not plan(everything=True).rests(file, "test_it")
+    # Those that read texts and figures are always run.
+    assert days_of("tests/test_pages.py", "test_it") == DAYS
+    assert days_of("tests/commands/test_train.py", "test_it") == DAYS
+
+
+def test_functions_are_compiled_on_the_days_of_their_test_file():
+    """Two turns of their own would let some never meet."""
+    tests, functions = "tests/losses/values/test_soft_q.py", "jaxrl/losses/values/soft_q.py"
+    assert rota.subject(tests) == rota.subject(functions) == "losses/values/soft_q"
 
 
 def test_the_tests_of_algorithms_take_turns_by_file():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import fcntl
 import json
 import os
 import re
@@ -86,12 +87,19 @@ def test_links_lead_where_the_site_has_what_they_mean(uri, text, there):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("site")
+    """Build the site, once for all workers."""
+    shared = tmp_path_factory.getbasetemp()
+    shared = shared.parent if "PYTEST_XDIST_WORKER" in os.environ else shared
+    folder, done = shared / "site", shared / "site-is-built"
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", str(folder)]
     more = {"JAX_PLATFORMS": "cpu", "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT)}
-    env = os.environ | more
-    built = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
-    assert built.returncode == 0, built.stderr
+    with open(shared / "site-lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not done.exists():
+            env = os.environ | more
+            built = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
+            assert built.returncode == 0, built.stderr
+            done.touch()
     return folder
 
 

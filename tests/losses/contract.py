@@ -279,10 +279,14 @@ def example(cases: Sequence[Case], function: Callable, seed: int = 0) -> dict[st
 def contract(cases: Sequence[Case]) -> Callable:
     """Return a test of all checks for all cases; assign it to a name that starts with `test_`.
 
-    CI checks the gradients of all cases, and `COMPILED` for a third of them in rotation.
+    CI checks gradients whenever it runs the file, and `COMPILED` where the file has its turn.
     """
     slow = pytest.mark.slow
-    turn = lambda case: getattr(pytest.mark, rota.mark(case.function.__name__, 3))
+
+    def turn(case):
+        file = rota.subject(rota.label(case).partition(":")[0])
+        return getattr(pytest.mark, rota.mark(case.function.__name__, rota.FILE_TURNS, file))
+
     marks = lambda case: [
         *((check, ()) for check in AT_ONCE),
         (has_the_gradients_it_says, slow),
