@@ -98,7 +98,7 @@ def test_files_that_a_change_cannot_affect_take_turns():
     assert days_of(file, "test_it") == DAYS / rota.FILE_TURNS
     assert days_of(file, "test_it", files=frozenset([file])) == DAYS
     assert not plan(everything=True).rests(file, "test_it")
-    # Those that read texts and figures are always run.
+    # Tests that read texts and figures always run.
     assert days_of("tests/test_pages.py", "test_it") == DAYS
     assert days_of("tests/commands/test_train.py", "test_it") == DAYS
 

@@ -1,5 +1,6 @@
 """Sources of batches: rollouts, episodes, replay buffers, datasets, and mixtures of them."""
 
+from jaxrl.sources.beside import beside
 from jaxrl.sources.branches import with_branches
 from jaxrl.sources.casting import Player, cast
 from jaxrl.sources.dataset import dataset, mixed
@@ -25,6 +26,7 @@ from jaxrl.sources.utterances import branch_at_turns, improve_utterances, renew_
 __all__ = [
     "Player",
     "as_trees",
+    "beside",
     "best_of_trials",
     "branch_at_turns",
     "cast",
