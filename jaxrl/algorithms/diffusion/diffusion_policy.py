@@ -17,6 +17,7 @@ import jax.numpy as jnp
 
 from jaxrl.algorithms.diffusion.shared import policies
 from jaxrl.algorithms.diffusion.shared.chunks import (
+    check_plans,
     flat_past,
     follow_plan,
     no_plan,
@@ -31,7 +32,6 @@ from jaxrl.algorithms.diffusion.shared.policies import (
     from_units,
     to_units,
 )
-from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.hyper import WIDE
 from jaxrl.core.types import Environment, Source
@@ -89,7 +89,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         condition = jnp.moveaxis(seen, 0, 1).reshape(seen.shape[1], -1)
         predict = lambda noisy, level: net.denoiser(noisy, level, condition)
         error = denoising_error(process, predict, net.key(), jnp.moveaxis(actions, 0, 1))
-        return jnp.broadcast_to(error.mean(-1), x.reward.shape)
+        return jnp.broadcast_to(error, x.reward.shape)
 
     def act(net, timestep, memory, key, greedy):
         now = features(timestep)
@@ -118,21 +118,15 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
 def source(env: Environment, config: Config) -> Source:
     """Return windows of the dataset: the observations before a plan, and its steps."""
-    data = config.data
-    return data.dataset(env, data.batch_size, config.observations - 1 + config.horizon)
+    data, length = config.data, config.observations - 1 + config.horizon
+    return data.windows(data.steps(env), data.batch_size, length)
 
 
 def check(env: Environment, config: Config, name: str) -> None:
     """Raise `UserError` unless actions are one bounded box, plans are as long as they are followed,
     and there is a dataset alone."""
     policies.check(env, config, name)
-    if config.execute > config.horizon:
-        raise UserError(
-            f"execute is {config.execute}; a plan of {config.horizon} actions (horizon) must be "
-            "at least as long."
-        )
-    if config.data.num_envs or not config.data.name:
-        raise UserError(f"{name} clones a dataset alone: name one, and set num_envs to 0.")
+    check_plans(config, name)
 
 
 diffusion_policy = AlgorithmBuilder("diffusion_policy", Config, recipe, source, check=check)

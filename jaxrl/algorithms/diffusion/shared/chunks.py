@@ -3,13 +3,14 @@ steps and then made anew."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 
 from jaxrl.core import trees
-from jaxrl.core.types import Array, Key, TimeStep, Transition, Tree, struct
+from jaxrl.core.errors import UserError
+from jaxrl.core.types import Array, Key, TimeStep, Transition, struct
 
 
 def rows_within_episodes(x: Transition, past: int) -> Array:
@@ -85,6 +86,18 @@ def follow_plan(
     return action, Plan(steps, at + 1, past)
 
 
-def flat_past(past: Array) -> Tree:
+def flat_past(past: Array) -> Array:
     """Return features of earlier observations [B, P, F] as one vector [B, P * F]."""
     return past.reshape(past.shape[0], -1)
+
+
+def check_plans(config: Any, name: str) -> None:
+    """Raise `UserError` unless plans are as long as they are followed, and there is a dataset
+    alone."""
+    if config.execute > config.horizon:
+        raise UserError(
+            f"execute is {config.execute}; a plan of {config.horizon} actions (horizon) must be "
+            "at least as long."
+        )
+    if config.data.num_envs or not config.data.name:
+        raise UserError(f"{name} learns from a dataset alone: name one, and set num_envs to 0.")

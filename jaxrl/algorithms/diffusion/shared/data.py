@@ -27,15 +27,21 @@ class Data(offline.Data):
     demonstrations, played by the environment's own expert; a path of a file in Minari's format; or
     empty for none."""
 
-    def dataset(self, env: Environment, batch_size: int, length: int | None = None) -> Source:
-        """Return a source of the dataset alone, of windows of `length` steps if that is given.
+    def steps(self, env: Environment) -> Transition:
+        """Return the steps [N] of the dataset, which is made now if it is not in the cache.
 
         Raises `UserError` for demonstrations of an environment that has no expert.
         """
         if self.name == DEMONSTRATIONS:
-            steps = demonstrations(env, self.size, self.seed)
-        else:
-            steps = making.load(env, self.name, self.size, self.seed).transitions
+            return demonstrations(env, self.size, self.seed)
+        return making.load(env, self.name, self.size, self.seed).transitions
+
+    def dataset(self, env: Environment, batch_size: int) -> Source:
+        """Return a source of the dataset alone."""
+        return self.windows(self.steps(env), batch_size)
+
+    def windows(self, steps: Transition, batch_size: int, length: int | None = None) -> Source:
+        """Return a source of windows of `length` steps of `steps` [N]; of single ones for None."""
         options = {"updates": self.updates, "name": self.name, "num_shards": self.num_shards}
         return dataset(steps, batch_size, length, **options)
 

@@ -66,9 +66,13 @@ def critics(env: Environment, torso: Torso, count: int) -> ActionValues:
 
 
 def denoising_error(process: Any, predict: Predict, key: Key, clean: Array) -> Array:
-    """Return the error [...] of a network that denoises `clean` [..., D], at random levels."""
+    """Return the error [...] of a network that denoises `clean` [..., D], at random levels.
+
+    It is averaged over the axes that share a level.
+    """
     x = process.noised(key, clean)
-    return x.weight * losses.prediction_error(predict(x.noisy, x.level), x.target)
+    error = losses.prediction_error(predict(x.noisy, x.level), x.target)
+    return x.weight * error.reshape(*x.weight.shape, -1).mean(-1)
 
 
 def values_of(critic: Any, space: Box, timestep: TimeStep, candidates: Array) -> Array:
