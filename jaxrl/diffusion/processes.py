@@ -1,9 +1,9 @@
 """Whole processes of noise: what a network is trained on, and the loop that samples from it.
 
 Three values, `VariancePreserving`, `EDM` and `Flow`, say how samples lose their form in noise. Each
-makes training examples (`noised`) and samples (`sample`) from a network that predicts what it was
-trained on. All else is a hook of the loop: guidance, inpainting, selection, and the chain of steps
-itself, for algorithms that learn from it.
+makes training examples (`add_noise`) and samples (`sample`) from a network that predicts what it
+was trained on. All else is a hook of the loop: guidance, inpainting, selection, and the chain of
+steps itself, for algorithms that learn from it.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class Noised:
     noisy: Array
     """Input of the network, [..., D]."""
     level: Array
-    """How noisy it is, an input of the network too, [...]; one for each sample."""
+    """Level of the noise, an input of the network too, [...]; one for each sample."""
     target: Array
-    """What the network must predict, [..., D]."""
+    """Correct prediction, [..., D]."""
     weight: Array
     """Weight of the error, [...]."""
 
@@ -64,7 +64,7 @@ class Chain:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Hooks:
-    """What changes a sampler's steps; None changes nothing.
+    """Changes of a sampler's steps; None changes nothing.
 
     guide: (noisy [..., D], level []) -> gradient [..., D] of the log-probability of what is wanted,
         at the noisy sample; added to the score (Dhariwal and Nichol, 2021, "Diffusion models beat
@@ -153,6 +153,7 @@ def _run(
     (sample, _), kept = jax.lax.scan(body, (start, jnp.zeros_like(start)), (times, keys))
     if not record:
         return sample
+    assert kept is not None
     after, mean, scale, level = kept
     return Chain(jnp.concatenate([start[None], after]), mean, scale, level)
 
@@ -188,7 +189,7 @@ class VariancePreserving:
         steps = vp.beta_from_alpha_bar(vp.cosine_alpha_bar(time)[1:])
         return jnp.concatenate([jnp.ones(1), vp.alpha_bar_from_beta(steps)])
 
-    def noised(self, key: Key, clean: Array) -> Noised:
+    def add_noise(self, key: Key, clean: Array) -> Noised:
         """Add noise to clean samples [..., D] at levels drawn uniformly."""
         level_key, noise_key = jax.random.split(key)
         shape = clean.shape[: clean.ndim - self.axes]
@@ -251,11 +252,11 @@ class VariancePreserving:
 
         def step(noisy, denoise, time, memory, key):
             clean = denoise(noisy, time["now"])
-            bars = [alpha_bar[time[name]] for name in ("now", "next", "earlier")]
+            bar, next_bar, earlier = (alpha_bar[time[n]] for n in ("now", "next", "earlier"))
             if solver == "ddim":
-                return *vp.ddim_step(noisy, clean, *bars[:2], eta), clean
-            mean = vp.dpm_solver_step(noisy, clean, memory, *bars)
-            return mean, jnp.zeros_like(bars[0]), clean
+                return *vp.ddim_step(noisy, clean, bar, next_bar, eta), clean
+            mean = vp.dpm_solver_step(noisy, clean, memory, bar, next_bar, earlier)
+            return mean, jnp.zeros_like(bar), clean
 
         start = jax.random.normal(start_key, shape) if start is None else start
         level_of = lambda level: level / self.levels
@@ -280,7 +281,7 @@ class EDM:
     deviation: float = 1.2
     axes: int = 1
 
-    def noised(self, key: Key, clean: Array) -> Noised:
+    def add_noise(self, key: Key, clean: Array) -> Noised:
         """Add noise to clean samples [..., D] at levels drawn from a log-normal distribution."""
         level_key, noise_key = jax.random.split(key)
         shape = clean.shape[: clean.ndim - self.axes]
@@ -355,7 +356,7 @@ class Flow:
 
     axes: int = 1
 
-    def noised(self, key: Key, clean: Array) -> Noised:
+    def add_noise(self, key: Key, clean: Array) -> Noised:
         """Draw points on the paths to clean samples [..., D] at times drawn uniformly."""
         time_key, noise_key = jax.random.split(key)
         shape = clean.shape[: clean.ndim - self.axes]

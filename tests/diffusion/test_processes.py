@@ -55,7 +55,7 @@ def exact(process, mean=MEAN):
 def test_variance_preserving_examples(schedule, axes):
     process = VariancePreserving(7, schedule, axes=axes)
     clean = jax.random.normal(KEY, (500, 3, 2))
-    x = process.noised(random.key(1), clean)
+    x = process.add_noise(random.key(1), clean)
     assert x.level.shape == x.weight.shape == ((500, 3) if axes == 1 else (500,))
     number = np.round(np.asarray(x.level) * 7).astype(int)
     assert set(number.reshape(-1)) == set(range(1, 8))
@@ -66,8 +66,8 @@ def test_variance_preserving_examples(schedule, axes):
         x.noisy, np.sqrt(bar) * clean + np.sqrt(1 - bar) * x.target, atol=1e-5
     )
     other = VariancePreserving(7, schedule, prediction="clean", axes=axes)
-    np.testing.assert_array_equal(other.noised(random.key(1), clean).target, clean)
-    v = VariancePreserving(7, schedule, prediction="v", axes=axes).noised(random.key(1), clean)
+    np.testing.assert_array_equal(other.add_noise(random.key(1), clean).target, clean)
+    v = VariancePreserving(7, schedule, prediction="v", axes=axes).add_noise(random.key(1), clean)
     np.testing.assert_allclose(
         v.target, np.sqrt(bar) * x.target - np.sqrt(1 - bar) * clean, atol=1e-5
     )
@@ -84,17 +84,17 @@ def test_the_linear_schedule_is_that_of_published_policies():
 def test_edm_and_flow_examples(axes):
     clean = jax.random.normal(KEY, (500, 3, 2))
     wide = lambda x: np.asarray(x).reshape(*x.shape, *(1,) * axes)
-    x = EDM(axes=axes).noised(random.key(1), clean)
+    x = EDM(axes=axes).add_noise(random.key(1), clean)
     sigma = np.exp(4 * wide(x.level))
     skip, out, into, _ = map(np.asarray, diffusion.edm_preconditioning(jnp.asarray(sigma), 0.5))
     np.testing.assert_allclose(skip * x.noisy / into + out * x.target, clean, atol=2e-4)
     # Inputs and targets have unit variance for data of that scale.
-    unit = EDM(1.0, axes=axes).noised(random.key(1), clean)
+    unit = EDM(1.0, axes=axes).add_noise(random.key(1), clean)
     for value in (unit.noisy, unit.target):
         assert abs(float(value.std()) - 1) < 0.05
     logs = np.log(sigma)
     assert abs(logs.mean() + 1.2) < 0.2 and abs(logs.std() - 1.2) < 0.15
-    x = Flow(axes=axes).noised(random.key(1), clean)
+    x = Flow(axes=axes).add_noise(random.key(1), clean)
     time = wide(x.level)
     noise = np.asarray(clean) - x.target
     np.testing.assert_allclose(x.noisy, (1 - time) * noise + time * clean, atol=1e-5)
@@ -198,14 +198,14 @@ def test_guidance_tilts_the_law(process):
 
     plain, tilted = exact(process), exact(process, MEAN + tilt * SPREAD**2)
 
-    def expected(x, level):
+    def predict(x, level):
         if not isinstance(process, Flow):
             return tilted(x, level)
         return jnp.where(level[..., None] > 0, tilted(x, level), plain(x, level))
 
     run = functools.partial(process.sample, random.key(3), shape=(8, 2))
     np.testing.assert_allclose(
-        run(predict=plain, hooks=Hooks(guide=guide)), run(predict=expected), atol=2e-5
+        run(predict=plain, hooks=Hooks(guide=guide)), run(predict=predict), atol=2e-5
     )
 
 

@@ -88,9 +88,11 @@ def recipe(env: Environment, config: Config) -> Recipe:
     goals = goal_features(example.goal, (1,)).shape[-1]
     size = seen + moves + goals
     process = VariancePreserving(config.levels, "cosine", prediction="clean", axes=2)
-    known = np.zeros((horizon, size), bool)  # the first observation, and the last goal
-    known[0, :seen] = True
-    known[-1, seen + moves :] = True
+    begins = np.arange(size) < seen
+    ends = np.arange(size) >= seen + moves
+    step = np.arange(horizon)[:, None]
+    # The first observation, and the last goal.
+    known = jnp.asarray(((step == 0) & begins) | ((step == horizon - 1) & ends))
 
     def trajectories(x: Transition) -> tuple[Array, Array]:
         """Return windows [H, B] as trajectories [B, H, D], and the rows [H, B] of their steps."""
@@ -100,16 +102,16 @@ def recipe(env: Environment, config: Config) -> Recipe:
         steps = [take_rows(part, rows) for part in parts]
         return jnp.moveaxis(jnp.concatenate(steps, -1), 0, 1), rows
 
-    def noised(net: Net, clean: Array) -> tuple[Array, Array]:
+    def corrupt(net: Net, clean: Array) -> tuple[Array, Array]:
         """Return trajectories with noise, but for what is known of them, and their levels."""
-        found = process.noised(net.key(), clean)
+        found = process.add_noise(net.key(), clean)
         return diffusion.inpaint(found.noisy, clean, known), found.level
 
     @loss("denoiser")
     def denoiser_loss(net, x):
         """Predict clean trajectories from noisy ones."""
         clean, _ = trajectories(x)
-        output = diffusion.inpaint(net.denoiser(*noised(net, clean)), clean, known)
+        output = diffusion.inpaint(net.denoiser(*corrupt(net, clean)), clean, known)
         error = losses.prediction_error(output, clean).mean(-1)
         return jnp.broadcast_to(error, x.reward.shape)
 
@@ -117,9 +119,8 @@ def recipe(env: Environment, config: Config) -> Recipe:
     def guide_loss(net, x):
         """Predict the discounted rewards of noisy trajectories."""
         clean, rows = trajectories(x)
-        step = jnp.arange(horizon)[:, None]
         reward = jnp.where(rows == step, net.hyper.discount**step * x.reward, 0).sum(0)
-        error = losses.squared_error(predict_return(net, *noised(net, clean)), reward)
+        error = losses.squared_error(predict_return(net, *corrupt(net, clean)), reward)
         return jnp.broadcast_to(error, x.reward.shape)
 
     def predict_return(net: Net, noisy: Array, level: Array) -> Array:
@@ -170,7 +171,7 @@ def source(env: Environment, config: Config) -> Source:
     """Return windows [H, B] of the dataset, and of each observation what it achieves of a goal."""
     data, steps = config.data, config.data.steps(env)
     if env.goals is not None:
-        # Of the observations as they are, before they are normalized.
+        # From observations as they are, before they are normalized.
         achieved = jax.vmap(env.goals.achieved)(steps.observation)
         extras = steps.extras | {"achieved": jax.tree.map(np.asarray, achieved)}
         steps = dataclasses.replace(steps, extras=extras)

@@ -47,7 +47,7 @@ def test_the_flow_is_matched_given_the_condition():
     output = losses_of(RECIPE)["actor_loss"](net, x)
     advantage = (COPIES[:N] + x.action).min(-1) - VALUE[:N]
     told = cfgrl.conditions(bandit.key("drop"), jnp.asarray(advantage), 0.3)
-    noised = Flow().noised(bandit.key("noise"), jnp.asarray(x.action))
+    noised = Flow().add_noise(bandit.key("noise"), jnp.asarray(x.action))
     said = actor(x.timestep, noised.noisy, noised.level, told)
     np.testing.assert_allclose(output.value, np.square(said - noised.target).mean(-1), rtol=1e-4)
     np.testing.assert_array_equal(output.metrics["optimal"], advantage >= 0)

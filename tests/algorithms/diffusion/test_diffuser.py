@@ -49,7 +49,7 @@ def trajectories(x):
 def test_the_losses():
     x = window()
     clean = trajectories(x)
-    noised = PROCESS.noised(bandit.key(), jnp.asarray(clean))
+    noised = PROCESS.add_noise(bandit.key(), jnp.asarray(clean))
     noisy = np.where(KNOWN, clean, noised.noisy)
     denoiser = lambda noisy, level: 0.5 * noisy + level[:, None, None]
     guide = lambda noisy, level: noisy[..., :1] + level[:, None, None]

@@ -70,7 +70,7 @@ def test_the_loss_denoises_the_actions_from_the_current_step_on():
     condition = [seen[rows[b][:3], b].reshape(-1) for b in (0, 1)]
     np.testing.assert_array_equal(given["condition"], condition)
     clean = np.stack([np.asarray(x.action)[rows[b][2:], b] / 2 for b in (0, 1)])
-    noised = VariancePreserving(3, "cosine", axes=2).noised(bandit.key(), jnp.asarray(clean))
+    noised = VariancePreserving(3, "cosine", axes=2).add_noise(bandit.key(), jnp.asarray(clean))
     error = 0.5 * noised.noisy + noised.level[:, None, None] - noised.target
     expected = np.square(np.asarray(error)).mean((1, 2))
     np.testing.assert_allclose(output, np.broadcast_to(expected, (6, 2)), rtol=1e-5)

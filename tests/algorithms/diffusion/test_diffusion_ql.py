@@ -35,7 +35,7 @@ def critic(table):
     return lambda s, a: table[s.observation] + a * np.float32([2.0, -1.0])
 
 
-def sampled(observation, key, *more):
+def sample_actions(observation, key, *more):
     """Actions of the policy `actor` at time steps with these observations."""
     predict = lambda noisy, level: actor(stub(observation=observation), noisy, level)
     return PROCESS.sample(key, predict, (*more, N, 1), hooks=WITHIN)
@@ -50,7 +50,7 @@ def test_the_critics_learn_from_the_averaged_policy():
         hyper={"discount": 0.9, "reward_scale": 2.0},
     )
     output = LOSSES["critic_loss"](net, x)
-    action = np.asarray(sampled(N + np.arange(N), bandit.key(), 2))
+    action = np.asarray(sample_actions(N + np.arange(N), bandit.key(), 2))
     after = (COPIES[N:] + action * [2.0, -1.0]).max(0).min(-1)
     target = 2 * x.reward + 0.9 * ~x.terminated * after
     error = CRITICS[:N] + x.action * [2.0, -1.0] - target[:, None]
@@ -63,11 +63,11 @@ def test_the_policy_denoises_and_climbs_one_critic():
     for eta in (0.0, 0.5):
         net = stub(critic=critic(CRITICS), actor=actor, key=bandit.key, hyper={"eta": eta})
         losses.append(LOSSES["actor_loss"](net, x).value)
-    noised = PROCESS.noised(bandit.key("noise"), jnp.asarray(x.action))
+    noised = PROCESS.add_noise(bandit.key("noise"), jnp.asarray(x.action))
     said = actor(x.timestep, noised.noisy, noised.level)
     cloning = np.square(said - noised.target).mean(-1)
     np.testing.assert_allclose(losses[0], cloning, rtol=1e-4)
-    action = np.asarray(sampled(np.arange(N), bandit.key("sample")))
+    action = np.asarray(sample_actions(np.arange(N), bandit.key("sample")))
     q = CRITICS[:N] + action * [2.0, -1.0]
     either = [-q[:, i] / np.abs(q[:, 1 - i]).mean() for i in (0, 1)]
     found = (losses[1] - cloning) / 0.5

@@ -47,7 +47,7 @@ def noise():
 
 def test_the_flow_is_matched_to_the_data():
     x = bandit.transitions(N)
-    noised = Flow().noised(bandit.key(), jnp.asarray(x.action))
+    noised = Flow().add_noise(bandit.key(), jnp.asarray(x.action))
     said = flow(x.timestep, noised.noisy, noised.level)
     expected = np.square(said - noised.target).mean(-1)
     np.testing.assert_allclose(LOSSES["flow_loss"](net(), x), expected, rtol=1e-4)
@@ -82,7 +82,7 @@ def test_the_policy_climbs_near_the_flow(normalize):
 
 @pytest.mark.slow
 def test_it_keeps_both_modes_or_climbs():
-    """With a large alpha it is a clone of two modes in one step; with a small one it climbs."""
+    """A large alpha makes it a clone of two modes in one step; with a small one it climbs."""
     agent = fql.fql.agent(bandit.ENV, replace(fql.Config(), {"hidden": (32, 32), "steps": 5}))
 
     def rising(key, n):
@@ -92,6 +92,6 @@ def test_it_keeps_both_modes_or_climbs():
     rates = {"optimizer.learning_rate": 3e-3, "target.rate": 0.02}
     train = bandit.trainer(agent, rising, 1000)
     left, right, elsewhere = bandit.shares(bandit.actions(agent, train(**rates, alpha=100.0)))
-    print(left, right, elsewhere)
+
     assert 0.25 < left < 0.6 and 0.25 < right < 0.6 and elsewhere < 0.4
     assert bandit.actions(agent, train(**rates, alpha=0.1)).mean() > 0.6

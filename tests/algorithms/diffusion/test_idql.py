@@ -30,7 +30,7 @@ def test_values_are_those_of_implicit_q_learning():
 def test_the_policy_denoises_all_actions_alike():
     x = bandit.transitions(N)
     loss = losses_of(RECIPE)["actor_loss"](stub(actor=actor, key=bandit.key), x)
-    noised = PROCESS.noised(bandit.key(), jnp.asarray(x.action))
+    noised = PROCESS.add_noise(bandit.key(), jnp.asarray(x.action))
     said = actor(x.timestep, noised.noisy, noised.level)
     np.testing.assert_allclose(loss, np.square(said - noised.target).mean(-1), rtol=1e-4)
 
@@ -79,8 +79,8 @@ def test_greedy_actions_are_at_the_better_of_two_modes():
     rates |= {"target.rate": 0.02, "average.rate": 0.02}
     state = bandit.trainer(agent, bandit.two_modes, 1500)(**rates)
     greedy = bandit.shares(bandit.actions(agent, state, greedy=True))
-    print(greedy)
+
     assert greedy[1] > 0.6 and greedy[0] < 0.1
     left, right, elsewhere = bandit.shares(bandit.actions(agent, state))
-    print(left, right, elsewhere)
+
     assert left > 0.1 and right > left and elsewhere < 0.4

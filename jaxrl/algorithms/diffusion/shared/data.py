@@ -24,8 +24,8 @@ class Data(offline.Data):
 
     name: str = "medium-replay"
     """Dataset: random, medium, expert, medium-replay or medium-expert (mixed), made at first use;
-    demonstrations, played by the environment's own expert; a path of a file in Minari's format; or
-    empty for none."""
+    demonstrations; a file in Minari's format; or empty for none. Demonstrations are played by the
+    environment's own expert."""
 
     def steps(self, env: Environment) -> Transition:
         """Return the steps [N] of the dataset, which is made now if it is not in the cache.

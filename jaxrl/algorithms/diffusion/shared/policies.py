@@ -70,7 +70,7 @@ def denoising_error(process: Any, predict: Predict, key: Key, clean: Array) -> A
 
     It is averaged over the axes that share a level.
     """
-    x = process.noised(key, clean)
+    x = process.add_noise(key, clean)
     error = losses.prediction_error(predict(x.noisy, x.level), x.target)
     return x.weight * error.reshape(*x.weight.shape, -1).mean(-1)
 
