@@ -99,7 +99,7 @@ def test_it_prefers_the_better_of_two_modes():
     agent = diffusion_ql.diffusion_ql.agent(bandit.ENV, config)
     rates = {"actor.learning_rate": 3e-3, "critic.learning_rate": 3e-3}
     rates |= {"target.rate": 0.02, "average.rate": 0.02}
-    state = bandit.trainer(agent, bandit.two_modes, 700)(**rates)
+    state = bandit.trainer(agent, bandit.two_modes, 1200)(**rates)
     left, right, _ = bandit.shares(bandit.actions(agent, state))
     assert right > 0.5 and left < 0.15
 
