@@ -113,6 +113,23 @@ CASES = [
             {"eta": 0.0},
         ],
     ),
+    Case(
+        diffusion.dpm_solver_step,
+        lambda rng: {
+            **inputs("noisy", "clean", "earlier_clean", "alpha_bar", "previous_alpha_bar")(rng),
+            "earlier_alpha_bar": rng.uniform(0.05, 0.15, 5),
+        },
+        gradient=(
+            *("noisy", "clean", "earlier_clean"),
+            *("alpha_bar", "previous_alpha_bar", "earlier_alpha_bar"),
+        ),
+        extremes=lambda rng: [
+            {"previous_alpha_bar": np.ones(5)},
+            {"alpha_bar": np.full(5, 0.5), "earlier_alpha_bar": np.full(5, 0.5)},
+            {"alpha_bar": np.full(5, 0.5), "previous_alpha_bar": np.full(5, 0.5)},
+            {"noisy": HUGE},
+        ],
+    ),
 ]
 test_contract = contract(CASES)
 
@@ -213,3 +230,26 @@ def test_ddim_carries_noise_to_data():
     start = jnp.array([-1.0, 0.5, 2.0])
     end = jax.lax.scan(step, start, (level[:-1], level[1:]))[0]
     np.testing.assert_allclose(end, 0.5 * start, rtol=2e-2)
+
+
+def test_dpm_solver_is_its_formula():
+    """Compare with the update in terms of lambda = log(alpha / sigma), in float64."""
+    x = example(CASES, diffusion.dpm_solver_step)
+    alpha, sigma = (lambda b: np.sqrt(b)), (lambda b: np.sqrt(1 - b))
+    levels = x["earlier_alpha_bar"], x["alpha_bar"], x["previous_alpha_bar"]
+    before, now, after = (np.log(alpha(b) / sigma(b)) for b in levels)
+    h, ratio = after - now, (now - before) / (after - now)
+    slope = (x["clean"] - x["earlier_clean"]) / ratio[:, None]
+    growth = alpha(levels[2]) * np.expm1(-h)
+    expected = (sigma(levels[2]) / sigma(levels[1]))[:, None] * x["noisy"]
+    expected -= growth[:, None] * (x["clean"] + 0.5 * slope)
+    with jax.enable_x64(True):
+        given = {k: jnp.asarray(v) for k, v in x.items()}
+        np.testing.assert_allclose(diffusion.dpm_solver_step(**given), expected, rtol=1e-10)
+        first = diffusion.dpm_solver_step(**given | {"earlier_alpha_bar": given["alpha_bar"]})
+        ddim = diffusion.ddim_step(
+            *[given[k] for k in ("noisy", "clean")], *map(jnp.asarray, levels[1:])
+        )
+        np.testing.assert_allclose(first, ddim[0], rtol=1e-10)
+        last = diffusion.dpm_solver_step(**given | {"previous_alpha_bar": jnp.ones(5)})
+        np.testing.assert_allclose(last, x["clean"], rtol=1e-10)

@@ -158,6 +158,7 @@ def test_no_arm_pays_more_than_that_of_the_expert():
         ("bandit", {"num_arms": 0}, "0 arms and 1 pulls"),
         ("contextual_bandit", {"pulls": 0}, "5 arms and 0 pulls"),
         ("contextual_bandit", {"num_features": 0}, "0 features; it must have at least 1"),
+        ("two_sides", {"pulls": 0}, "1 arms and 0 pulls"),
     ],
 )
 def test_bad_structure_is_one_sentence(name, settings, match):
@@ -166,6 +167,40 @@ def test_bad_structure_is_one_sentence(name, settings, match):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["bandit", "contextual_bandit"])
+@pytest.mark.parametrize("name", ["bandit", "contextual_bandit", "two_sides"])
 def test_the_environment_keeps_every_rule(name):
     envs.check_environment(envs.make(name, pulls=PULLS), steps=16)
+
+
+def test_two_sides_pay_and_their_demonstrations_have_two_modes():
+    """Rewards against their formula, and the best Gaussian policy of the demonstrations."""
+    env = envs.make("two_sides", left=0.5, spread=0.03)
+    keys = jax.random.split(jax.random.key(0), EPISODES)
+    actions = np.random.default_rng(0).uniform(-1, 1, (EPISODES, 1)).astype(np.float32)
+
+    @jax.jit
+    def play(keys, actions):
+        state, first = jax.vmap(env.reset, (0, None))(keys, env.params)
+        shown = jax.vmap(env.expert, (0, None))(state, env.params)
+        step = jax.vmap(env.step, (0, 0, 0, None))
+        follow = lambda action: step(keys, state, action, env.params)[1]
+        return first.observation[:, 0], shown, follow(actions), follow(shown)
+
+    context, shown, played, copied = jax.tree.map(np.asarray, play(keys, actions))
+    at, action = 0.6 + 0.2 * context, actions[:, 0]
+    bump = lambda x: np.exp(-0.5 * (x / 0.1) ** 2)
+    paid = 0.5 * bump(action + at) + bump(action - at)
+    np.testing.assert_allclose(played.reward, paid, atol=1e-5)
+    np.testing.assert_allclose(played.metrics["regret"], 1 - paid, atol=1e-5)
+    success = np.abs(np.abs(action) - at) < 0.2
+    np.testing.assert_array_equal(played.metrics["success"], success)
+    assert played.terminated.all() and copied.metrics["success"].all()
+    # Demonstrations lie at both sides, as often, whatever the context is.
+    side = np.sign(shown[:, 0])
+    np.testing.assert_allclose((np.abs(shown[:, 0]) - at)[at < 0.7].std(), 0.03, rtol=0.1)
+    assert abs(side.mean()) < 0.06 and abs(np.corrcoef(side, context)[0, 1]) < 0.06
+    np.testing.assert_allclose(copied.reward.mean(), 0.75 / np.sqrt(1.09), atol=0.02)
+    # A Gaussian with their moments succeeds in a third of the cases.
+    drawn = np.random.default_rng(1).normal(shown.mean(), shown.std(), EPISODES)
+    near = np.abs(np.abs(np.clip(drawn, -1, 1)) - at) < 0.2
+    assert 0.3 < near.mean() < 0.4

@@ -1,0 +1,60 @@
+"""Datasets of generative policies: those of offline algorithms, and demonstrations."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+from jaxrl.algorithms.offline.shared import data as offline
+from jaxrl.algorithms.offline.shared import making
+from jaxrl.core import random
+from jaxrl.core.types import Environment, Source, TimeStep, Transition
+from jaxrl.envs.policies import expert_policy
+from jaxrl.envs.wrappers import expert_channel
+from jaxrl.kit import group
+from jaxrl.sources.dataset import dataset
+
+DEMONSTRATIONS = "demonstrations"
+
+
+@group
+class Data(offline.Data):
+    """Source of data: a dataset (offline), an environment (online), or both. The dataset
+    `demonstrations` is played by the environment's own expert."""
+
+    name: str = "medium-replay"
+    """Dataset: random, medium, expert, medium-replay or medium-expert (mixed), made at first use;
+    demonstrations; a file in Minari's format; or empty for none. Demonstrations are played by the
+    environment's own expert."""
+
+    def steps(self, env: Environment) -> Transition:
+        """Return the steps [N] of the dataset, which is made now if it is not in the cache.
+
+        Raises `UserError` for demonstrations of an environment that has no expert.
+        """
+        if self.name == DEMONSTRATIONS:
+            return demonstrations(env, self.size, self.seed)
+        return making.load(env, self.name, self.size, self.seed).transitions
+
+    def dataset(self, env: Environment, batch_size: int) -> Source:
+        """Return a source of the dataset alone."""
+        return self.windows(self.steps(env), batch_size)
+
+    def windows(self, steps: Transition, batch_size: int, length: int | None = None) -> Source:
+        """Return a source of windows of `length` steps of `steps` [N]; of single ones for None."""
+        options = {"updates": self.updates, "name": self.name, "num_shards": self.num_shards}
+        return dataset(steps, batch_size, length, **options)
+
+
+@functools.cache
+def demonstrations(env: Environment, size: int, seed: int) -> Transition:
+    """Record about `size` steps [N] of whole episodes of the environment's expert."""
+    advised = expert_channel(env)
+    steps = making.record(advised, expert_policy(advised), random.key(seed), size)
+
+    def plain(timestep: TimeStep) -> TimeStep:
+        return dataclasses.replace(timestep, privileged=None)
+
+    return dataclasses.replace(
+        steps, timestep=plain(steps.timestep), next_timestep=plain(steps.next_timestep)
+    )

@@ -1,0 +1,402 @@
+"""Whole processes of noise: what a network is trained on, and the loop that samples from it.
+
+Three values, `VariancePreserving`, `EDM` and `Flow`, say how samples lose their form in noise. Each
+makes training examples (`add_noise`) and samples (`sample`) from a network that predicts what it
+was trained on. All else is a hook of the loop: guidance, inpainting, selection, and the chain of
+steps itself, for algorithms that learn from it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl.core.types import Array, Key, struct
+from jaxrl.diffusion import edm, flows
+from jaxrl.diffusion import variance_preserving as vp
+
+__all__ = ["EDM", "Chain", "Flow", "Hooks", "Noised", "VariancePreserving"]
+
+
+class Predict(Protocol):
+    """A network that predicts what it was trained on."""
+
+    def __call__(self, noisy: Array, level: Array, /) -> Array:
+        """Return the prediction [..., D].
+
+        noisy: samples [..., D], as `Noised.noisy` in training.
+        level: [...], as `Noised.level` in training; without the axes that share a level.
+        """
+        ...
+
+
+@struct
+class Noised:
+    """Training examples of a network."""
+
+    noisy: Array
+    """Input of the network, [..., D]."""
+    level: Array
+    """Level of the noise, an input of the network too, [...]; one for each sample."""
+    target: Array
+    """Correct prediction, [..., D]."""
+    weight: Array
+    """Weight of the error, [...]."""
+
+
+@struct
+class Chain:
+    """All steps of a sampler, from noise to the sample: K steps between K + 1 samples."""
+
+    samples: Array
+    """[K + 1, ..., D]; the last is the result."""
+    mean: Array
+    """Mean of each next sample, [K, ..., D]."""
+    scale: Array
+    """Standard deviation of each next sample, [K]."""
+    level: Array
+    """Level at which each step began, as the network is given it, [K]."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Hooks:
+    """Changes of a sampler's steps; None changes nothing.
+
+    guide: (noisy [..., D], level []) -> gradient [..., D] of the log-probability of what is wanted,
+        at the noisy sample; added to the score (Dhariwal and Nichol, 2021, "Diffusion models beat
+        GANs on image synthesis", algorithm 2). A flow is not guided at time 0, where nothing is
+        known of the sample yet.
+    known: noisy [..., D] -> the same, with what is known of it in its place: `inpaint`.
+    adjust: (mean [..., D], variance [], level []) -> mean of a step before its noise is added:
+        `classifier_guidance` (the same, algorithm 1).
+    choose: (candidates [N, ..., D], clean [N, ..., D]) -> [..., D], one of N next samples by the
+        clean sample that each implies: `select_best`. N - 1 more predictions each step.
+    candidates: N, 1 for no choice.
+    bound: largest size of the numbers of a predicted clean sample; infinite for none.
+    least_scale: least standard deviation of every step but the last, for exploration (DPPO). A
+        sampler without noise keeps it.
+    """
+
+    guide: Callable[[Array, Array], Array] | None = None
+    known: Callable[[Array], Array] | None = None
+    adjust: Callable[[Array, Array, Array], Array] | None = None
+    choose: Callable[[Array, Array], Array] | None = None
+    candidates: int = 1
+    bound: float = float("inf")
+    least_scale: Any = 0.0
+
+
+NO_HOOKS = Hooks()
+
+
+class _Step(Protocol):
+    """A step of a sampler."""
+
+    def __call__(
+        self, noisy: Array, denoise: _Denoise, now: Any, memory: Array, key: Key, /
+    ) -> tuple[Array, Array, Array]:
+        """Return the mean [..., D] and scale [] of the next sample, and the memory of the step.
+
+        denoise: noisy sample, time -> clean sample. now: times of this step.
+        memory: clean sample predicted in the last step. key: noise within the step.
+        """
+        ...
+
+
+class _Denoise(Protocol):
+    def __call__(self, noisy: Array, time: Any, /) -> Array:
+        """Return the clean sample [..., D] that a noisy one at `time` implies."""
+        ...
+
+
+def _run(
+    key: Key,
+    start: Array,
+    times: Any,
+    denoise: _Denoise,
+    step: _Step,
+    hooks: Hooks,
+    record: bool,
+    name_level: Callable[[Any], Array],
+) -> Any:
+    """Take the steps of a sampler from the sample `start`, one for each row of `times`.
+
+    times: pytree [K] of what `step` and `denoise` are told: `now`, `next` and `last`, a bool.
+    """
+    known = hooks.known or (lambda x: x)
+    more = (hooks.candidates,) if hooks.choose and hooks.candidates > 1 else ()
+
+    def body(carry, item):
+        noisy, memory = carry
+        time, key = item
+        step_key, noise_key = jax.random.split(key)
+        mean, scale, memory = step(noisy, denoise, time, memory, step_key)
+        scale = jnp.where(time["last"], scale, jnp.maximum(scale, hooks.least_scale))
+        if hooks.adjust is not None:
+            mean = hooks.adjust(mean, jnp.square(scale), name_level(time["now"]))
+        after = mean + scale * jax.random.normal(noise_key, (*more, *mean.shape), mean.dtype)
+        if more:
+            assert hooks.choose is not None
+            ahead = lambda x: denoise(x, time["next"])
+            clean = jnp.where(time["last"], after, jax.vmap(ahead)(after))
+            after = hooks.choose(after, clean)
+        after = known(after)
+        kept = (after, mean, scale, name_level(time["now"])) if record else None
+        return (after, memory), kept
+
+    start = known(start)
+    keys = jax.random.split(key, len(times["last"]))
+    (sample, _), kept = jax.lax.scan(body, (start, jnp.zeros_like(start)), (times, keys))
+    if not record:
+        return sample
+    assert kept is not None
+    after, mean, scale, level = kept
+    return Chain(jnp.concatenate([start[None], after]), mean, scale, level)
+
+
+def _share(level: Array, axes: int) -> Array:
+    """Return levels [...] with an axis for each further axis but the last of a sample."""
+    return level.reshape(*level.shape, *(1,) * (axes - 1))
+
+
+@dataclasses.dataclass(frozen=True)
+class VariancePreserving:
+    """Diffusion that keeps the variance of its samples, in K discrete levels of noise.
+
+    levels: K. schedule: `linear` (Song et al., 2021, appendix C) or `cosine` (Nichol and Dhariwal,
+    2021, eq. 17). rate: noise rates at both ends of the linear schedule, (0.1, 10) in the
+    `vp_beta_schedule` of published diffusion policies. prediction: what the network predicts:
+    `noise`, the `clean` sample, or `v`. axes: number of last axes of a sample that share a level.
+
+    The network is given the level as k / K, from 1 / K (least noise) to 1.
+    """
+
+    levels: int
+    schedule: str = "linear"
+    rate: tuple[float, float] = (0.1, 10.0)
+    prediction: str = "noise"
+    axes: int = 1
+
+    def alpha_bars(self) -> Array:
+        """Return the share of signal of a clean sample, 1, and at each level, [K + 1]."""
+        time = jnp.linspace(0.0, 1.0, self.levels + 1)
+        if self.schedule == "linear":
+            return vp.linear_alpha_bar(time, *self.rate)
+        steps = vp.beta_from_alpha_bar(vp.cosine_alpha_bar(time)[1:])
+        return jnp.concatenate([jnp.ones(1), vp.alpha_bar_from_beta(steps)])
+
+    def add_noise(self, key: Key, clean: Array) -> Noised:
+        """Add noise to clean samples [..., D] at levels drawn uniformly."""
+        level_key, noise_key = jax.random.split(key)
+        shape = clean.shape[: clean.ndim - self.axes]
+        level = jax.random.randint(level_key, shape, 1, self.levels + 1)
+        noise = jax.random.normal(noise_key, clean.shape, clean.dtype)
+        alpha_bar = _share(self.alpha_bars()[level], self.axes)
+        target = {
+            "noise": lambda: noise,
+            "clean": lambda: clean,
+            "v": lambda: vp.v_target(clean, noise, alpha_bar),
+        }[self.prediction]()
+        noisy = vp.add_noise(clean, noise, alpha_bar)
+        return Noised(noisy, level / self.levels, target, jnp.ones(shape))
+
+    def clean(self, noisy: Array, output: Array, alpha_bar: Array) -> Array:
+        """Return the clean sample [..., D] that the network's output implies."""
+        if self.prediction == "clean":
+            return output
+        convert = vp.clean_from_noise if self.prediction == "noise" else vp.clean_from_v
+        return convert(noisy, output, alpha_bar)
+
+    def sample(
+        self,
+        key: Key,
+        predict: Predict,
+        shape: tuple[int, ...],
+        *,
+        steps: int | None = None,
+        eta: Array | float = 1.0,
+        solver: str = "ddim",
+        hooks: Hooks = NO_HOOKS,
+        start: Array | None = None,
+        record: bool = False,
+    ) -> Any:
+        """Draw samples of `shape`, or return the whole `Chain` if `record`.
+
+        steps: number of levels that are visited, evenly spaced; all by default.
+        eta: noise of `ddim` steps: 1 with all levels is DDPM, 0 is the deterministic DDIM.
+        solver: `ddim` or `dpm_solver`, deterministic, of second order.
+        start: noise to begin with; standard normal by default.
+        """
+        start_key, key = jax.random.split(key)
+        alpha_bar, lead = self.alpha_bars(), shape[: len(shape) - self.axes]
+        steps = self.levels if steps is None else min(steps, self.levels)
+        # Rounded evenly between level K and level 0.
+        visited = [(self.levels * (steps - i) + steps // 2) // steps for i in range(steps + 1)]
+        at = jnp.asarray(visited)
+        earlier = jnp.concatenate([at[:1], at[:-2]])
+        last = jnp.arange(steps) == steps - 1
+        times = {"now": at[:-1], "next": at[1:], "earlier": earlier, "last": last}
+
+        def denoise(noisy, level):
+            bar = alpha_bar[level]
+            output = predict(noisy, jnp.full(lead, level / self.levels))
+            clean = self.clean(noisy, output, bar)
+            if hooks.guide is not None:
+                slope = hooks.guide(noisy, level / self.levels)
+                clean = clean + (1 - bar) / jnp.sqrt(bar) * slope
+            return jnp.clip(clean, -hooks.bound, hooks.bound)
+
+        def step(noisy, denoise, time, memory, key):
+            clean = denoise(noisy, time["now"])
+            bar, next_bar, earlier = (alpha_bar[time[n]] for n in ("now", "next", "earlier"))
+            if solver == "ddim":
+                return *vp.ddim_step(noisy, clean, bar, next_bar, eta), clean
+            mean = vp.dpm_solver_step(noisy, clean, memory, bar, next_bar, earlier)
+            return mean, jnp.zeros_like(bar), clean
+
+        start = jax.random.normal(start_key, shape) if start is None else start
+        level_of = lambda level: level / self.levels
+        return _run(key, start, times, denoise, step, hooks, record, level_of)
+
+
+@dataclasses.dataclass(frozen=True)
+class EDM:
+    """Diffusion in continuous noise levels with EDM's preconditioning (Karras et al., 2022,
+    "Elucidating the design space of diffusion-based generative models").
+
+    data_scale: standard deviation of the data. largest, smallest, rho: levels of the sampler.
+    mean, deviation: of the logarithm of the levels in training (table 1). axes: as in
+    `VariancePreserving`. The network is given scaled inputs and log(sigma) / 4.
+    """
+
+    data_scale: float = 0.5
+    largest: float = 80.0
+    smallest: float = 0.002
+    rho: float = 7.0
+    mean: float = -1.2
+    deviation: float = 1.2
+    axes: int = 1
+
+    def add_noise(self, key: Key, clean: Array) -> Noised:
+        """Add noise to clean samples [..., D] at levels drawn from a log-normal distribution."""
+        level_key, noise_key = jax.random.split(key)
+        shape = clean.shape[: clean.ndim - self.axes]
+        sigma = jnp.exp(self.mean + self.deviation * jax.random.normal(level_key, shape))
+        noise = jax.random.normal(noise_key, clean.shape, clean.dtype)
+        wide = _share(sigma, self.axes)[..., None]
+        skip, out, into, level = edm.edm_preconditioning(wide, self.data_scale)
+        noisy = clean + wide * noise
+        # The weight of the loss is 1 / out^2, so that of the raw output is 1.
+        target = (clean - skip * noisy) / out
+        return Noised(into * noisy, level.reshape(shape), target, jnp.ones(shape))
+
+    def sample(
+        self,
+        key: Key,
+        predict: Predict,
+        shape: tuple[int, ...],
+        *,
+        steps: int = 18,
+        churn: float = 0.0,
+        heun: bool = True,
+        hooks: Hooks = NO_HOOKS,
+        start: Array | None = None,
+        record: bool = False,
+    ) -> Any:
+        """Draw samples of `shape`, or return the whole `Chain` if `record`.
+
+        steps: number of noise levels. churn: S_churn, noise that is added before each step.
+        heun: whether steps are of second order, with two predictions each.
+        start: noise to begin with, of standard deviation `largest`; drawn by default.
+        """
+        start_key, key = jax.random.split(key)
+        lead = shape[: len(shape) - self.axes]
+        fraction = jnp.linspace(0.0, 1.0, steps)
+        sigma = edm.karras_sigmas(fraction, self.largest, self.smallest, self.rho)
+        sigma = jnp.append(sigma, 0.0)
+        times = {"now": sigma[:-1], "next": sigma[1:], "last": jnp.arange(steps) == steps - 1}
+        amount = min(churn / steps, 2**0.5 - 1)
+        level_of = lambda sigma: 0.25 * jnp.log(sigma)
+
+        def denoise(noisy, sigma):
+            # The last of two predictions would be at level 0, where it is not used.
+            sigma = jnp.maximum(sigma, self.smallest)
+            into = edm.edm_preconditioning(sigma, self.data_scale)[2]
+            output = predict(into * noisy, jnp.full(lead, level_of(sigma)))
+            clean = edm.edm_denoised(noisy, output, sigma, self.data_scale)
+            if hooks.guide is not None:
+                clean = clean + jnp.square(sigma) * hooks.guide(noisy, level_of(sigma))
+            return jnp.clip(clean, -hooks.bound, hooks.bound)
+
+        def step(noisy, denoise, time, memory, key):
+            now, after = time["now"], time["next"]
+            if amount:
+                noise = jax.random.normal(key, noisy.shape, noisy.dtype)
+                noisy, now = edm.edm_churn(noisy, noise, now, amount)
+            clean = denoise(noisy, now)
+            mean = edm.edm_euler_step(noisy, clean, now, after)
+            if heun:
+                mean = edm.edm_heun_step(noisy, clean, denoise(mean, after), now, after)
+            return mean, jnp.zeros_like(after), clean
+
+        start = self.largest * jax.random.normal(start_key, shape) if start is None else start
+        return _run(key, start, times, denoise, step, hooks, record, level_of)
+
+
+@dataclasses.dataclass(frozen=True)
+class Flow:
+    """Flow on straight paths from noise (time 0) to data (time 1): flow matching, rectified flow.
+
+    axes: as in `VariancePreserving`. The network is given the time, and predicts the velocity.
+    """
+
+    axes: int = 1
+
+    def add_noise(self, key: Key, clean: Array) -> Noised:
+        """Draw points on the paths to clean samples [..., D] at times drawn uniformly."""
+        time_key, noise_key = jax.random.split(key)
+        shape = clean.shape[: clean.ndim - self.axes]
+        time = jax.random.uniform(time_key, shape)
+        noise = jax.random.normal(noise_key, clean.shape, clean.dtype)
+        noisy = flows.flow_interpolant(noise, clean, _share(time, self.axes))
+        return Noised(noisy, time, flows.flow_velocity(noise, clean), jnp.ones(shape))
+
+    def sample(
+        self,
+        key: Key,
+        predict: Predict,
+        shape: tuple[int, ...],
+        *,
+        steps: int = 10,
+        hooks: Hooks = NO_HOOKS,
+        start: Array | None = None,
+        record: bool = False,
+    ) -> Any:
+        """Draw samples of `shape` by Euler's method, or return the whole `Chain` if `record`.
+
+        steps: number of steps of equal length. start: noise to begin with; drawn by default.
+        """
+        start_key, key = jax.random.split(key)
+        lead = shape[: len(shape) - self.axes]
+        at = jnp.arange(steps + 1) / steps
+        times = {"now": at[:-1], "next": at[1:], "last": jnp.arange(steps) == steps - 1}
+
+        def denoise(noisy, time):
+            clean = flows.flow_clean(noisy, predict(noisy, jnp.full(lead, time)), time)
+            if hooks.guide is not None:
+                size = jnp.where(time > 0, jnp.square(1 - time) / jnp.where(time > 0, time, 1), 0)
+                clean = clean + size * hooks.guide(noisy, time)
+            return jnp.clip(clean, -hooks.bound, hooks.bound)
+
+        def step(noisy, denoise, time, memory, key):
+            clean = denoise(noisy, time["now"])
+            velocity = flows.velocity_from_clean(noisy, clean, time["now"])
+            mean = flows.flow_step(noisy, velocity, time["next"] - time["now"])
+            return mean, jnp.zeros_like(time["now"]), clean
+
+        start = jax.random.normal(start_key, shape) if start is None else start
+        return _run(key, start, times, denoise, step, hooks, record, lambda time: time)
