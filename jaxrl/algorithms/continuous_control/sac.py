@@ -31,7 +31,7 @@ class Config(soft.Soft):
 
 
 class NextValues(Protocol):
-    """What the critics' target bootstraps from."""
+    """Values that the critics' target bootstraps from."""
 
     def __call__(self, net: Any, timestep: TimeStep, /) -> tuple[Array, Array]:
         """Return the target networks' values [B, E] of an action of the policy, and its

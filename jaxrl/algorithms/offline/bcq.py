@@ -36,7 +36,7 @@ class Config(discrete_values.DiscreteValues):
 
 @loss("q")
 def q_loss(net, x):
-    """Regress Q(s, a) on r + gamma Q'(s', a'), a' the best allowed action by Q (equation 18)."""
+    """Regress Q(s, a) on r + gamma Q'(s', a'), a' the best allowed action by Q."""
     allowed = losses.bcq_mask(outputs(net.clone, x.next_timestep), net.hyper.threshold)
     error, q = q_error(net, x, allowed)
     return LossOutput(error, {"value": losses.at_action(q, x.action)})

@@ -1,4 +1,4 @@
-"""What recipes of SAC and TD3 let an algorithm change: by tables, against NumPy."""
+"""Changes that the recipes of SAC and TD3 allow: by tables, against NumPy."""
 
 import types
 

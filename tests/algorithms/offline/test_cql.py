@@ -67,8 +67,8 @@ def many():
 
 
 def test_the_samples_estimate_an_integral(many):
-    """Each kind of actions counts by its density, in half-widths, so that all three estimate the
-    same integral."""
+    """Uniform actions and those of the policy count by their densities, in half-widths, so that all
+    three kinds estimate the same integral."""
     np.testing.assert_allclose(many, integral_gap().mean(-1), atol=0.02)
 
 
@@ -79,7 +79,7 @@ def test_the_weighted_gap_is_added_for_each_critic():
 
 
 def test_the_target_has_the_best_of_some_actions_and_no_entropy():
-    """Of many actions, the best of the least critic's values that the policy reaches."""
+    """Many actions reach the best of the least critic's values that the policy allows."""
     output = critic_loss(net=net(hyper=HYPER | {"alpha": 0.0}), next_samples=500)
     q = values(X.timestep, X.action)
     a = np.linspace(-2, 2, 2001)

@@ -12,7 +12,7 @@ from jaxrl.datasets.transitions import returns, spans
 def best_episodes(transitions: Transition, fraction: float) -> Transition:
     """Return the episodes with the highest undiscounted returns, in the order of the dataset, up to
     a fraction of all steps: the best one, then the next ones as long as all of them together have
-    no more steps than that. Of equal returns, the later episode counts as the better one.
+    no more steps than that. The later one of equal returns counts as the better one.
 
     transitions: NumPy arrays [N] of whole episodes. fraction: in (0, 1].
     Source: Chen et al., 2021, "Decision transformer", section 5.1 (percentile behavior cloning) and
