@@ -101,7 +101,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
     def smooth_policy(net, x):
         """Compute the weighted largest change of the policy, before the tanh."""
 
-        def near(timestep, key):
+        def near(timestep: TimeStep, key: Key | None) -> Any:
             policy: Any = net.actor(timestep)
             return gaussian(policy.distribution)
 
