@@ -40,10 +40,12 @@ class _ActionValue(nn.Module):
     initializer: str
     outputs: int
     normalization: Normalization
+    layer_norm: bool
 
     @nn.compact
     def __call__(self, x: Array, train: bool) -> Array:
-        x = MLP(self.widths, self.activation, self.initializer, self.normalization)(x, train)
+        sizes = (self.widths, self.activation, self.initializer)
+        x = MLP(*sizes, self.normalization, self.layer_norm)(x, train)
         x = dense(self.outputs or 1, initializer(self.initializer, 1.0))(x)
         return x if self.outputs else x[..., 0]
 
@@ -54,7 +56,7 @@ class ActionValues(nn.Module):
 
     With `outputs` (K) each network returns that many numbers instead of one value, [..., K, E].
     The action is an input of the networks, so the action space can be of any kind.
-    `normalization` is as in `MLP`.
+    `normalization` and `layer_norm` are as in `MLP`.
     """
 
     observation_space: Space
@@ -65,6 +67,7 @@ class ActionValues(nn.Module):
     initializer: str = "lecun"
     outputs: int = 0
     normalization: Normalization = None
+    layer_norm: bool = False
 
     @nn.compact
     def __call__(self, timestep: TimeStep, action: Tree, train: bool = False) -> Array:
@@ -81,7 +84,12 @@ class ActionValues(nn.Module):
             axis_size=self.members,
         )
         critic = ensemble(
-            self.widths, self.activation, self.initializer, self.outputs, self.normalization
+            self.widths,
+            self.activation,
+            self.initializer,
+            self.outputs,
+            self.normalization,
+            self.layer_norm,
         )
         return critic(x, train)
 

@@ -5,10 +5,20 @@ target. Actions count in half-widths of their bounds, as in the authors' normali
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
 from jaxrl import losses
 from jaxrl.algorithms.continuous_control.shared import soft
-from jaxrl.core.types import Environment
-from jaxrl.kit import AlgorithmBuilder, LossOutput, Recipe, group, loss
+from jaxrl.algorithms.continuous_control.shared.hooks import (
+    Quantity,
+    Term,
+    add_terms,
+    plain_reward,
+)
+from jaxrl.core.types import Array, Environment, TimeStep
+from jaxrl.kit import AlgorithmBuilder, LossOutput, Part, Recipe, group, loss
 from jaxrl.kit.groups import Target
 
 
@@ -20,28 +30,67 @@ class Config(soft.Soft):
     target: Target = Target(rate=0.005)
 
 
-def recipe(env: Environment, config: Config) -> Recipe:
+class NextValues(Protocol):
+    """Values that the critics' target bootstraps from."""
+
+    def __call__(self, net: Any, timestep: TimeStep, /) -> tuple[Array, Array]:
+        """Return the target networks' values [B, E] of an action of the policy, and its
+        log-probability in half-widths, [B].
+
+        net: the `Net`. timestep: the next time steps, [B].
+        """
+        ...
+
+
+def recipe(
+    env: Environment,
+    config: Any,
+    *,
+    reward: Quantity = plain_reward,
+    weight: Quantity | None = None,
+    next_values: NextValues | None = None,
+    critic_terms: Sequence[Term] = (),
+    actor_terms: Sequence[Term] = (),
+    critic_parts: Mapping[str, Part] = {},
+) -> Recipe:
+    """Return SAC's recipe, or that of a variant.
+
+    config: settings of `soft.SoftLearner`, with a `target`.
+    reward: what takes the reward's place.
+    weight: of each transition's squared error in the critics' loss; None for 1.
+    next_values: what takes the place of one action of the policy in the critics' target.
+    critic_terms, actor_terms: what is added to the two losses.
+    critic_parts: further parts by name, which descend the critics' loss too, such as the multiplier
+        of a term.
+    """
     sample = soft.sample_in_half_widths(env.action_space)
     size = soft.action_size(env.action_space)
 
-    @loss("critic")
+    def sampled_values(net, timestep):
+        action, log_prob = sample(net.actor(timestep), net.key())
+        return net.target.critic(timestep, action), log_prob
+
+    following = next_values or sampled_values
+
+    @loss("critic", *critic_parts)
     def critic_loss(net, x):
         """Regress on r + gamma (min Q'(s', a') - alpha log pi(a'|s')) (equations 5 and 6)."""
-        next_action, log_prob = sample(net.actor(x.next_timestep), net.key())
+        next_q, log_prob = following(net, x.next_timestep)
         q = net.critic(x.timestep, x.action)
-        next_q = net.target.critic(x.next_timestep, next_action)
         target = losses.sac_target(
-            x.reward, x.terminated, net.hyper.discount, next_q, log_prob, net.temperature()
+            reward(net, x), x.terminated, net.hyper.discount, next_q, log_prob, net.temperature()
         )
         error = losses.squared_error(q, target[..., None]).sum(-1)
-        return LossOutput(error, {"value": q.mean(-1)})
+        error = error if weight is None else weight(net, x) * error
+        return add_terms(LossOutput(error, {"value": q.mean(-1)}), net, x, critic_terms)
 
     @loss("actor")
     def actor_loss(net, x):
         """Compute alpha log pi(a|s) - min Q(s, a) (equation 9)."""
         action, log_prob = sample(net.actor(x.timestep), net.key())
         error = losses.sac_actor(log_prob, net.critic(x.timestep, action), net.temperature())
-        return LossOutput(error, {"entropy": -log_prob}, aux=log_prob)
+        output = LossOutput(error, {"entropy": -log_prob}, aux=log_prob)
+        return add_terms(output, net, x, actor_terms)
 
     @loss("temperature")
     def temperature_loss(net, x):
@@ -50,7 +99,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         error = losses.sac_temperature(temperature, log_prob, net.hyper.target_entropy * size)
         return LossOutput(error, {"temperature": temperature})
 
-    return soft.soft_actor_critic(
+    plain = soft.soft_actor_critic(
         env,
         soft.actor_network(env, config.torso),
         soft.critic_network(env, config.torso, config.num_critics),
@@ -58,6 +107,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         config.target,
         (critic_loss, actor_loss, temperature_loss),
     )
+    return dataclasses.replace(plain, parts={**plain.parts, **critic_parts})
 
 
 sac = AlgorithmBuilder("sac", Config, recipe, check=soft.check)

@@ -8,11 +8,21 @@ wide as in their code (400 and 300 in section 6.1).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from jaxrl import losses
 from jaxrl.algorithms.continuous_control.shared import deterministic
+from jaxrl.algorithms.continuous_control.shared.hooks import (
+    ActionPenalty,
+    Quantity,
+    Term,
+    add_terms,
+    plain_reward,
+)
 from jaxrl.algorithms.continuous_control.shared.target_smoothing import Cautious, td3_target
-from jaxrl.core.types import Environment
-from jaxrl.kit import AlgorithmBuilder, LossOutput, Recipe, group, loss
+from jaxrl.core.types import Array, Environment
+from jaxrl.kit import Act, AlgorithmBuilder, LossOutput, Recipe, group, loss
 from jaxrl.kit.acting import add_gaussian_noise, random_at_first
 from jaxrl.kit.groups import Optimizer, Replay
 from jaxrl.networks.heads import scale
@@ -31,34 +41,64 @@ class Config(Cautious, deterministic.Deterministic):
     section 6.1)."""
 
 
-@loss("actor")
-def actor_loss(net, x):
-    """Maximize the first critic's Q_1(s, mu(s)) (algorithm 1)."""
+def actor_value(net: Any, x: Any) -> Array:
+    """Return -Q_1(s, mu(s)), [B], of the first critic (algorithm 1)."""
     return -net.critic(x.timestep, net.actor(x.timestep))[..., 0]
 
 
-def recipe(env: Environment, config: Config) -> Recipe:
+def recipe(
+    env: Environment,
+    config: Any,
+    *,
+    reward: Quantity = plain_reward,
+    weight: Quantity | None = None,
+    next_penalty: ActionPenalty | None = None,
+    critic_terms: Sequence[Term] = (),
+    actor_terms: Sequence[Term] = (),
+    improvement: Term = actor_value,
+    act: Act | None = None,
+    optimizers: tuple[Optimizer, Optimizer] | None = None,
+    layer_norm: bool = False,
+) -> Recipe:
+    """Return TD3's recipe, or that of a variant.
+
+    config: settings of `Cautious`, with a `torso`, an `optimizer` and a `target`.
+    reward: what takes the reward's place.
+    weight: of each transition's squared error in the critics' loss; None for 1.
+    next_penalty: what is subtracted from the value of the next action in the critics' target.
+    critic_terms, actor_terms: what is added to the two losses.
+    improvement: what the policy descends.
+    act: how the agent acts; at random in the warm-up, then with noise, unless said.
+    optimizers: settings of policy and critics; `config.optimizer` for both, unless said.
+    layer_norm: whether the critics' layers are normalized.
+    """
     space = env.action_space
 
     @loss("critic")
     def critic_loss(net, x):
         """Regress on r + gamma min_i Q'_i(s', a') (algorithm 1)."""
         q = net.critic(x.timestep, x.action)
-        target = td3_target(net, x, space, x.reward)
+        target = td3_target(net, x, space, reward(net, x), next_penalty)
         error = losses.squared_error(q, target[..., None]).sum(-1)
-        return LossOutput(error, {"value": q.mean(-1)})
+        error = error if weight is None else weight(net, x) * error
+        return add_terms(LossOutput(error, {"value": q.mean(-1)}), net, x, critic_terms)
+
+    @loss("actor")
+    def actor_loss(net, x):
+        """Maximize the first critic's Q_1(s, mu(s)) (algorithm 1)."""
+        return add_terms(improvement(net, x), net, x, actor_terms)
 
     noisy = add_gaussian_noise("actor", space, scale(space)[1])  # type: ignore[arg-type]
     return deterministic.deterministic_actor_critic(
         env,
         config.torso,
-        random_at_first(noisy, space),
+        act or random_at_first(noisy, space),
         (critic_loss, actor_loss),
-        config.optimizer,
-        config.optimizer,
+        *(optimizers or (config.optimizer, config.optimizer)),
         config.target,
         config.num_critics,
         config.delay,
+        layer_norm,
     )
 
 

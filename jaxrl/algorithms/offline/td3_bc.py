@@ -13,11 +13,13 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl import losses
+from jaxrl.algorithms.continuous_control import td3
 from jaxrl.algorithms.continuous_control.shared import deterministic
-from jaxrl.algorithms.continuous_control.shared.target_smoothing import Cautious, td3_target
+from jaxrl.algorithms.continuous_control.shared.hooks import scaled_reward
+from jaxrl.algorithms.continuous_control.shared.target_smoothing import Cautious
 from jaxrl.algorithms.offline.shared.data import Data
 from jaxrl.core.types import Array, Environment
-from jaxrl.kit import AlgorithmBuilder, LossOutput, Recipe, group, hyper, loss
+from jaxrl.kit import AlgorithmBuilder, Recipe, group, hyper
 from jaxrl.kit.acting import add_gaussian_noise
 from jaxrl.kit.groups import INF, Normalization, Optimizer, Target, Torso
 from jaxrl.networks.heads import scale
@@ -53,33 +55,15 @@ def recipe(env: Environment, config: Config) -> Recipe:
     space = env.action_space
     center, half_width = scale(space)  # type: ignore[arg-type]
 
-    @loss("critic")
-    def critic_loss(net, x):
-        """Compute TD3's critic loss with scaled rewards."""
-        q = net.critic(x.timestep, x.action)
-        target = td3_target(net, x, space, net.hyper.reward_scale * x.reward)
-        error = losses.squared_error(q, target[..., None]).sum(-1)
-        return LossOutput(error, {"value": q.mean(-1)})
-
-    @loss("actor")
-    def actor_loss(net, x):
+    def improvement(net, x):
         """Compute -lambda Q(s, pi(s)) + (pi(s) - a)^2, lambda = alpha / mean |Q| (equation 5)."""
         action = net.actor(x.timestep)
         q = net.critic(x.timestep, action)[..., 0]
         unit = lambda a: ((a - center) / half_width).reshape(*q.shape, -1)
         return clone_or_improve(q, unit(action), unit(x.action), net.hyper.alpha)
 
-    return deterministic.deterministic_actor_critic(
-        env,
-        config.torso,
-        add_gaussian_noise("actor", space, half_width),
-        (critic_loss, actor_loss),
-        config.optimizer,
-        config.optimizer,
-        config.target,
-        config.num_critics,
-        config.delay,
-    )
+    act = add_gaussian_noise("actor", space, half_width)
+    return td3.recipe(env, config, reward=scaled_reward, improvement=improvement, act=act)
 
 
 td3_bc = AlgorithmBuilder("td3_bc", Config, recipe, check=deterministic.check)

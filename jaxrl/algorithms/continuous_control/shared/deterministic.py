@@ -37,12 +37,14 @@ def deterministic_actor_critic(
     target: Target,
     num_critics: int = 1,
     delay: int = 1,
+    layer_norm: bool = False,
 ) -> Recipe:
     """Return the recipe of a deterministic actor-critic with critics [..., E].
 
     losses: of critics and actor.
     actor, critic: optimizer settings. target: settings of the target networks of both.
     delay: critic updates per update of the policy and of all target networks.
+    layer_norm: whether the critics' layers are normalized.
     """
     critic_loss, actor_loss = losses
     timestep = example_timestep(env)
@@ -55,7 +57,7 @@ def deterministic_actor_critic(
         net = net.descend(actor_loss, batch, every=delay)
         return net.update_targets(every=delay if delay > 1 else None)
 
-    values = ActionValues(*sizes, num_critics, *more)
+    values = ActionValues(*sizes, num_critics, *more, layer_norm=layer_norm)
     return Recipe(
         parts={
             "actor": Part(DeterministicActor(*sizes, *more), (timestep,), actor, target),

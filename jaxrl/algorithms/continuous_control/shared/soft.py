@@ -27,14 +27,20 @@ from jaxrl.networks.scalars import Positive
 
 
 @group
-class Soft:
-    """Settings shared by soft actor-critics. The defaults are those of Haarnoja et al., table 1,
-    except for the replay's capacity, a million there."""
+class Replayed:
+    """Settings of what soft actor-critics learn from in an environment."""
 
     replay: Replay = Replay(num_envs=1, num_steps=1, updates=1, batch_size=256)
     """Replay buffer, with one gradient step per environment step. With more environments or steps
     in a window, raise `updates` by the same factor to keep the papers' ratio. The warm-up is as
     long as in the authors' code, but its actions are the initial policy's (theirs are random)."""
+
+
+@group
+class SoftLearner:
+    """Settings shared by soft actor-critics, whatever they learn from. The defaults are those of
+    Haarnoja et al., table 1."""
+
     torso: Torso = Torso(hidden=(256, 256))
     optimizer: Optimizer = Optimizer(learning_rate=3e-4)
     """Optimizer settings of actor, critics and temperature, separately."""
@@ -46,6 +52,12 @@ class Soft:
     below log 2, the entropy of a uniform policy on [-1, 1]."""
     discount: float = hyper(0.99, low=0, high=1)
     """Discount factor per step."""
+
+
+@group
+class Soft(SoftLearner, Replayed):
+    """Settings shared by soft actor-critics that learn from replayed experience. The defaults are
+    those of Haarnoja et al., table 1, except for the replay's capacity, a million there."""
 
 
 class SampleInHalfWidths(Protocol):

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl import losses
+from jaxrl.algorithms.continuous_control.shared.hooks import ActionPenalty
 from jaxrl.core import spaces
 from jaxrl.core.spaces import Space
 from jaxrl.core.types import Array, Transition
@@ -32,10 +33,13 @@ class Cautious:
     """Standard deviation of the noise on actions that are not greedy, in half-widths."""
 
 
-def td3_target(net: Net, x: Transition, space: Space, reward: Array) -> Array:
+def td3_target(
+    net: Net, x: Transition, space: Space, reward: Array, penalty: ActionPenalty | None = None
+) -> Array:
     """Compute r + gamma min_i Q'_i(s', a'), a' of the target policy with clipped noise, [B].
 
-    space: bounded action space. reward: [B]. Source: Fujimoto et al., 2018, algorithm 1.
+    space: bounded action space. reward: [B]. penalty: what is subtracted from the value of a'.
+    Source: Fujimoto et al., 2018, algorithm 1.
     """
     h = net.hyper
     (low, high), half_width = spaces.bounds(space), scale(space)[1]  # type: ignore[arg-type]
@@ -48,4 +52,6 @@ def td3_target(net: Net, x: Transition, space: Space, reward: Array) -> Array:
         jnp.asarray(high),
     )
     next_q = net.target.critic(x.next_timestep, action)
+    if penalty is not None:
+        next_q = next_q - penalty(net, x, action)[..., None]
     return losses.td3_target(reward, x.terminated, h.discount, next_q)

@@ -6,14 +6,25 @@ The same agent learns from either, so an agent that learned offline can continue
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from jaxrl.algorithms.offline.shared import making
 from jaxrl.core.errors import UserError
 from jaxrl.core.hyper import MANY
-from jaxrl.core.types import Environment, Source
+from jaxrl.core.types import Environment, Source, Transition
 from jaxrl.kit import group, static
 from jaxrl.sources.dataset import dataset, mixed
 from jaxrl.sources.replay import replay
 from jaxrl.sources.rollouts import rollouts
+
+# The smallest settings of a dataset alone.
+TINY_DATA = {
+    "data.name": "random",
+    "data.size": 256,
+    "data.batch_size": 8,
+    "data.updates": 2,
+    "data.num_shards": 4,
+}
 
 
 @group
@@ -75,8 +86,25 @@ class Data:
         )
         return mixed(self.dataset(env, offline), online, shards) if offline else online
 
-    def dataset(self, env: Environment, batch_size: int) -> Source:
-        """Return a source of the dataset alone."""
+    def dataset(
+        self,
+        env: Environment,
+        batch_size: int,
+        select: Callable[[Transition], Transition] = lambda transitions: transitions,
+    ) -> Source:
+        """Return a source of the dataset alone.
+
+        select: transitions [N] of the dataset -> those that are drawn, in whole episodes.
+        """
         data = making.load(env, self.name, self.size, self.seed)
         options = {"updates": self.updates, "name": data.name, "num_shards": self.num_shards}
-        return dataset(data.transitions, batch_size, **options)
+        return dataset(select(data.transitions), batch_size, **options)
+
+    def check_alone(self, name: str, why: str) -> None:
+        """Raise `UserError`, giving the reason `why`, unless the source of the algorithm `name` is
+        a dataset without an environment."""
+        if self.num_envs or not self.name:
+            raise UserError(
+                f"{name} learns from a dataset alone, since {why}: name one, and leave "
+                "data.num_envs at 0."
+            )
