@@ -40,7 +40,7 @@ def maze_distances(env: Environment) -> MazeDistances:
     grids = [_grid(env, seed) for seed in (0, 1)]
     if (grids[0] != grids[1]).any():
         raise UserError(
-            f"The maze of '{env.name}' is another one in each episode; fix it by `layout` or `maze`."
+            f"The maze of '{env.name}' changes with the episode; fix it by `layout` or `maze`."
         )
     grid = grids[0]
     kind, direction = np.asarray(cells.kind(grid)), np.asarray(cells.color(grid))

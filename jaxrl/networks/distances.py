@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from jaxrl import losses
 from jaxrl.core.spaces import Space
-from jaxrl.core.types import Array, TimeStep
+from jaxrl.core.types import Array, TimeStep, Tree
 from jaxrl.networks import encoders
 from jaxrl.networks.dense import dense
 from jaxrl.networks.initializers import initializer
@@ -20,10 +20,15 @@ from jaxrl.networks.torsos import MLP, image_encoder
 HEADS = ("iqe", "mrn", "pqe", "euclidean")
 
 
-def features_without_goal(space: Space, timestep: TimeStep) -> Array:
-    """Compute features [..., D] of a time step's observation alone."""
-    bare = dataclasses.replace(timestep, goal=None)
-    return encoders.features(space, bare, image_encoder(space))
+def state_features(
+    space: Space, timestep: TimeStep, action_space: Space | None = None, *action: Tree
+) -> Array:
+    """Compute features [..., D] of a time step's observation (and of an action), without its
+    goal."""
+    bare, encoder = dataclasses.replace(timestep, goal=None), image_encoder(space)
+    if action_space is None:
+        return encoders.features(space, bare, encoder)
+    return encoders.state_action_features(space, action_space, bare, action[0], encoder)
 
 
 class Distance(nn.Module):

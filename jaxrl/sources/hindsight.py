@@ -1,4 +1,4 @@
-"""Goals in hindsight: recorded steps as if what was achieved later, or elsewhere, had been asked for
+"""Goals in hindsight: recorded steps as if what was achieved later, or elsewhere, had been the goal
 (Andrychowicz et al., 2017, "Hindsight Experience Replay").
 
 A step from s_t to s_(t+1) reaches a goal if its successor does, by `env.goals.outcome`: the step is

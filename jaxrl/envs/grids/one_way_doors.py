@@ -5,9 +5,10 @@ planes of doors); a one-way door can be entered in its direction only, though le
 Time limit 4 * the grid's free cells. Rooms in `rows` x `columns`, with one door between any two
 neighbors at a random place; the doors along one loop through all rooms point the same way around
 (clockwise or not, at random), so that every place can be reached from every other; the other doors
-point in random directions. With `maze` the doors are the same in every episode. Distances are not symmetric: a test bed for quasimetric value functions,
-after the one-way-door grid of Wang and Isola (2022), "On the Learning and Learnability of
-Quasimetrics", with a layout of our own. Expert: a shortest path.
+point in random directions. With `maze` the doors are the same in every episode. Distances are not
+symmetric: a test bed for quasimetric value functions, after the one-way-door grid of Wang and Isola
+(2022), "On the Learning and Learnability of Quasimetrics", with a layout of our own. Expert: a
+shortest path.
 """
 
 from __future__ import annotations
