@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.core import random
@@ -43,7 +44,8 @@ def maze_distances(env: Environment) -> MazeDistances:
             f"The maze of '{env.name}' changes with the episode; fix it by `layout` or `maze`."
         )
     grid = grids[0]
-    kind, direction = np.asarray(cells.kind(grid)), np.asarray(cells.color(grid))
+    codes = jnp.asarray(grid)
+    kind, direction = np.asarray(cells.kind(codes)), np.asarray(cells.color(codes))
     place = np.argwhere(kind != cells.WALL_KIND).astype(np.int32)
     number = {(int(row), int(column)): i for i, (row, column) in enumerate(place)}
 

@@ -32,7 +32,7 @@ from jaxrl.sources.played import Record, View, any_row, at_rows
 
 @dataclasses.dataclass(frozen=True)
 class Shares:
-    """Where goals come from: shares `here` from the state itself, `elsewhere` from any step of the
+    """Origins of goals: shares `here` from the state itself, `elsewhere` from any step of the
     data, and the rest from later in the same episode.
 
     geometric: whether the distance of a later goal is geometric with the discount factor (at most

@@ -161,7 +161,7 @@ class PlayedState:
     order: Array
 
 
-def played(
+def played_dataset(
     env: Environment,
     players: Policy,
     size: int,

@@ -16,7 +16,7 @@ from jaxrl.envs.goals import relabel
 from jaxrl.envs.policies import random_policy
 from jaxrl.envs.wrappers import time_limit
 from jaxrl.sources.hindsight import Shares, hindsight
-from jaxrl.sources.played import played, windows
+from jaxrl.sources.played import played_dataset, windows
 from tests.counting import counting
 
 NOBODY = Policy(lambda *_: ((), (), {}), lambda n: (), ())
@@ -42,10 +42,10 @@ def draw(source, seed=0, hyper=HYPER):
 
 
 def play(view=None, size=300, n=N, env=ENV, **options):
-    return played(env, random_policy(env), size, n, view, streams=4, **options)
+    return played_dataset(env, random_policy(env), size, n, view, streams=4, **options)
 
 
-def relabeled(own, others=None, subgoal_steps=0, **options):
+def relabeled_steps(own, others=None, subgoal_steps=0, **options):
     return draw(play(hindsight(ENV, own, others, subgoal_steps), **options))[1].transitions
 
 
@@ -95,7 +95,7 @@ def test_later_goals_are_k_steps_away_and_within_the_episode():
     """A goal one step away is the one that the step reaches; no goal is beyond the episode's end,
     whatever the discount says."""
     for geometric in (True, False):
-        x = relabeled(Shares(geometric=geometric))
+        x = relabeled_steps(Shares(geometric=geometric))
         t, goal = x.observation[:, 0], x.timestep.goal
         np.testing.assert_array_equal(goal[:, 1], x.observation[:, 1])  # the same episode
         distance = goal[:, 0] - t
@@ -110,7 +110,7 @@ def test_later_goals_are_k_steps_away_and_within_the_episode():
 
 
 def test_goals_of_the_state_itself_and_from_elsewhere():
-    x = relabeled(Shares(here=0.25, elsewhere=0.5))
+    x = relabeled_steps(Shares(here=0.25, elsewhere=0.5))
     same = x.timestep.goal[:, 1] == x.observation[:, 1]
     here = same & (x.timestep.goal[:, 0] == x.observation[:, 0])
     np.testing.assert_allclose(here.mean(), 0.25, atol=0.03)
@@ -132,7 +132,7 @@ def test_reached_means_what_relabel_means():
 
 
 def test_subgoals_lie_on_the_way():
-    x = relabeled(Shares(), {"high_goal": Shares()}, subgoal_steps=3)
+    x = relabeled_steps(Shares(), {"high_goal": Shares()}, subgoal_steps=3)
     t, high = x.observation[:, 0], x.extras["high_goal"]
     subgoal, low = x.extras["subgoal"].observation, x.extras["low_goal"]
     end = np.where(t + 3 <= LENGTH, t + 3, LENGTH)
@@ -141,7 +141,7 @@ def test_subgoals_lie_on_the_way():
     assert cut.mean() < 0.1
     np.testing.assert_array_equal(low[~cut, 0], end[~cut])
     np.testing.assert_array_equal(subgoal[:, 0], np.minimum(low[:, 0], high[:, 0]))
-    elsewhere = relabeled(Shares(), {"high_goal": Shares(elsewhere=1.0)}, subgoal_steps=3)
+    elsewhere = relabeled_steps(Shares(), {"high_goal": Shares(elsewhere=1.0)}, subgoal_steps=3)
     far = elsewhere.extras["high_goal"][:, 1] != elsewhere.observation[:, 1]
     np.testing.assert_array_equal(
         elsewhere.extras["subgoal"].observation[far, :2], elsewhere.extras["low_goal"][far]

@@ -128,7 +128,8 @@ def recipe(env: Environment, config: Config) -> Recipe:
         return LossOutput(cloned, {"advantage": advantage})
 
     value = {} if by_value else {"value": Part(Bilinear(*sizes), (timestep,), config.optimizer)}
-    critic = Part(Bilinear(*sizes, space), (timestep, action), config.optimizer, members=2)
+    of_actions = Bilinear(*sizes, action_space=space)
+    critic = Part(of_actions, (timestep, action), config.optimizer, members=2)
     actor = Part(make_actor(env, config), (timestep,), config.optimizer)
     return Recipe(
         parts={"critic": critic, **value, "actor": actor},

@@ -2,8 +2,7 @@
 Benchmarking offline goal-conditioned RL", arXiv:2410.20092).
 
 The data's actions are imitated, as if what was achieved later in the episode had been the goal
-(Ghosh et al., 2021, "Learning to reach goals via iterated supervised learning", arXiv:1912.06088;
-Lynch et al., 2019, "Learning latent plans from play").
+(as in Ghosh et al., 2021, "Learning to reach goals via iterated supervised learning").
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 goal-conditioned RL", arXiv:2410.20092): IQL whose goals are set in hindsight.
 
 The policy imitates actions by their advantage, or follows the gradient of the value and imitates
-(`extraction.method`, as in Fujimoto and Gu, 2021, "A minimalist approach to offline reinforcement
-learning").
+(`extraction.method`).
 """
 
 from __future__ import annotations
@@ -81,7 +80,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         parts={
             "value": Part(GoalValue(*sizes), (timestep,), config.optimizer),
             "critic": Part(
-                GoalValue(*sizes, space),
+                GoalValue(*sizes, action_space=space),
                 (timestep, action),
                 config.optimizer,
                 config.target,

@@ -1,5 +1,5 @@
-"""Hierarchical implicit Q-learning (Park et al., 2023, "HIQL: Offline goal-conditioned RL with latent
-states as actions", arXiv:2307.11949), as in OGBench (arXiv:2410.20092) and its code.
+"""Hierarchical implicit Q-learning (Park et al., 2023, "HIQL: Offline goal-conditioned RL with
+latent states as actions", arXiv:2307.11949), as in OGBench (arXiv:2410.20092) and its code.
 
 One value V(s, phi(s, g)), learned without values of actions, extracts two policies. The high one
 proposes a subgoal, the representation phi(s, w) of what the state w so many steps later achieves,

@@ -63,7 +63,7 @@ class Config(GoalConditioned):
     offset: float = hyper(15.0, low=0)
     """Distance at which the push ends, beyond most distances; 500 in OGBench's code."""
     sharpness: float = hyper(0.1, above=0)
-    """How suddenly the push ends, per step; 0.01 in OGBench's code."""
+    """Sharpness of the push's end, per step; 0.01 in OGBench's code."""
     temperature: float = hyper(1 / 3, above=0, high=INF, log=True)
     """Temperature of the advantage weights, 1 / alpha in OGBench's code (alpha 3)."""
 

@@ -20,7 +20,7 @@ PLACES = len(MAZE.place)
 
 
 def record():
-    """Each action (4) at each place, as episodes of one step."""
+    """Return all actions (4) at all places, as episodes of one step."""
     here, action = np.divmod(np.arange(4 * PLACES, dtype=np.int32), 4)
     no, zero = np.zeros(len(here), bool), np.zeros(len(here), np.float32)
     goal = np.zeros((len(here), 2), np.float32)
@@ -67,7 +67,7 @@ def value(discount):
 
 
 def best(x):
-    """Whether a step leads nearer to its goal, or is at the goal already."""
+    """Return whether steps lead nearer to their goals, or are there already."""
     before = distance(x.observation, x.timestep.goal)
     after = distance(x.next_observation, x.timestep.goal)
     return np.asarray((before == 0) | (after == before - 1))

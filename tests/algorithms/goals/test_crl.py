@@ -37,14 +37,14 @@ def test_the_optimum_is_the_log_ratio_of_discounted_visits():
     marginal = chance.mean(0)
     best = np.log(chance / marginal) - np.log(batch - 1)
 
-    def expected(table):
+    def expected_loss(table):
         """The loss of a state, in expectation over its goal and over those of the others."""
         logit = 2.0 * table  # of embeddings of length 4: the root is 2
         own = jax.nn.softplus(-logit / 2.0)
         other = jax.nn.softplus(logit / 2.0)
         return (chance * own + (batch - 1) * marginal * other).sum() / batch
 
-    slope = jax.grad(expected)(jnp.asarray(best))
+    slope = jax.grad(expected_loss)(jnp.asarray(best))
     np.testing.assert_allclose(slope, 0.0, atol=1e-6)
     # The loss of one batch, drawn often, has that expectation.
     draws = 3000

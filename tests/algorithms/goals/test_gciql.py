@@ -66,7 +66,7 @@ def test_or_it_follows_the_value():
 
 @pytest.mark.slow
 def test_the_value_is_followed_through_the_action():
-    """On a bounded box the policy loss has a gradient from the value, even without cloning."""
+    """The policy loss has a gradient from the value on a bounded box, even without cloning."""
     env = envs.make("point_maze")
     changes = {k: v for k, v in gciql.TINY.items() if not k.startswith("env")}
     changes |= {"extraction.method": "ddpg_bc", "extraction.cloning": 0.0}

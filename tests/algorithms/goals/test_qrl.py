@@ -84,7 +84,8 @@ def test_it_learns_true_distances_around_a_loop():
         "hidden": (32, 32),
         "components": 4,
         "size": 4,
-        "optimizer.learning_rate": 2e-3,
+        "optimizer.learning_rate": 1e-3,
+        "multiplier.learning_rate": 0.1,
         "tolerance": 0.05,
     }
     algorithm = qrl.qrl(everything.ENV, changes)
@@ -92,13 +93,14 @@ def test_it_learns_true_distances_around_a_loop():
     @jax.jit
     def run(key):
         begun = start(algorithm, key)
-        return train(algorithm, begun, 15)[0].state.agent.parts["distance"].params
+        return train(algorithm, begun, 25)[0].state.agent.parts["distance"].params
 
     params = run(random.key(0))
     network = qrl.recipe(everything.ENV, Static(replace(qrl.Config(), changes))).parts["distance"]
     goal, n = jnp.asarray(everything.MAZE.goal), everything.PLACES
     found = network.apply(params, jnp.repeat(goal, n, 0), jnp.tile(goal, (n, 1)))
     found, true = np.asarray(found).reshape(n, n), everything.MAZE.steps
-    assert np.abs(found - true).max() < 1.0
     apart = ~np.eye(n, dtype=bool)
-    assert np.corrcoef(found[apart], true[apart])[0, 1] > 0.98
+    assert 0.9 < found[apart].mean() / true[apart].mean() < 1.2
+    assert np.abs(found - true).max() < 1.5
+    assert np.corrcoef(found[apart], true[apart])[0, 1] > 0.97

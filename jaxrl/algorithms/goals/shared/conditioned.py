@@ -66,7 +66,7 @@ class GoalValues(GoalConditioned):
 
 @group
 class Extraction:
-    """How a policy is extracted from values of actions."""
+    """Extraction of a policy from values of actions."""
 
     method: str = static("awr", choices=("awr", "ddpg_bc"))
     """Method: advantage-weighted cloning, or the gradient of the value through the action and

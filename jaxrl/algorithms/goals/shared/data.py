@@ -10,7 +10,7 @@ from jaxrl.envs.policies import mixed_skill, random_policy
 from jaxrl.envs.wrappers import expert_channel
 from jaxrl.kit import group, static
 from jaxrl.sources.hindsight import Shares
-from jaxrl.sources.played import View, played
+from jaxrl.sources.played import View, played_dataset
 
 PLAYERS = ("random", "expert", "noisy", "play")
 
@@ -21,7 +21,7 @@ class Played:
     gradient steps."""
 
     players: str = static("random", choices=PLAYERS)
-    """Players: random actions, the environment's expert, the expert with noise, or play: the noisy
+    """Players: random, expert, noisy (the expert with random actions), or play. Play is the noisy
     expert with a new goal whenever it has reached one, without an end of the episode."""
     noise: float = static(0.3, low=0, high=1)
     """Probability that an action of the noisy expert (also in play) is random."""
@@ -45,7 +45,7 @@ class Played:
         for play where time steps do not tell the state.
         """
         env, players = self.play(env)
-        return played(
+        return played_dataset(
             env,
             players,
             self.size,
@@ -78,8 +78,8 @@ class GoalShares:
     elsewhere: float = static(0.0, low=0, high=1)
     """Share of goals that any step of the data has achieved."""
     geometric: bool = False
-    """Whether later goals are at a geometric distance by the discount factor, or uniformly later in
-    the episode."""
+    """Draw the distance to later goals geometrically, by the discount factor, instead of uniformly
+    over the rest of the episode."""
 
     def shares(self) -> Shares:
         """Return the shares. Raises `UserError` if they are more than 1 together."""
