@@ -1,5 +1,7 @@
 """Implicit V-learning: true values of a maze are its fixed point, and its losses by NumPy."""
 
+import dataclasses
+
 import numpy as np
 
 from jaxrl.algorithms.goals import gcivl
@@ -47,11 +49,14 @@ def test_the_side_of_the_expectile_is_that_of_the_target_networks():
 
 
 def test_the_policy_imitates_by_the_gain_in_value_for_its_own_goal():
-    x = everything.steps("actor_goal")
+    x = everything.steps()
+    other = np.roll(x.timestep.goal, 1, 0)
+    x = dataclasses.replace(x, extras={"actor_goal": other})
     table = 3 * RNG.normal(size=(2, everything.PLACES, everything.PLACES)).astype(np.float32)
     value = lambda t: table[:, everything.place(t.observation), everything.place(t.goal)]
     log_prob = RNG.normal(size=len(x.reward)).astype(np.float32)
     net = stub(value=value, actor=lambda t: everything.policy(log_prob), hyper=HYPER)
-    gain = (value(x.next_timestep) - value(x.timestep)).mean(0)
+    toward = lambda timestep: value(dataclasses.replace(timestep, goal=other))
+    gain = (toward(x.next_timestep) - toward(x.timestep)).mean(0)
     weight = np.minimum(np.exp(gain / 0.5), LARGEST_WEIGHT)
     np.testing.assert_allclose(gcivl.actor_loss(net, x).value, -weight * log_prob, rtol=1e-4)
