@@ -184,9 +184,9 @@ def value_source(env: Environment, config: GoalValues) -> Source:
 
 
 def check(env: Environment, config: Any, name: str) -> None:
-    """Raise `UserError` unless `env` has goals and actions that a policy can have."""
-    check_goals(env, name)
+    """Raise `UserError` unless `env` has actions that a policy can have, and goals."""
     check_action_space(env.action_space, name)
+    check_goals(env, name)
 
 
 SMALL = {

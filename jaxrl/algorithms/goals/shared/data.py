@@ -87,6 +87,6 @@ class GoalShares:
 
 
 def check_goals(env: Environment, name: str) -> None:
-    """Raise `UserError` unless `env` has goals, each of them one array of numbers."""
+    """Raise `UserError` unless `env` has goals."""
     if env.goals is None:
         raise UserError(f"{name} learns to reach goals; '{env.name}' has none.")
