@@ -1,12 +1,14 @@
-"""Relabeling of experience as if another goal had been set (hindsight)."""
+"""Relabeling of experience as if another goal had been set (hindsight), and new goals in play."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core import trees
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Array, Environment, TimeStep, Transition, Tree
 
@@ -63,3 +65,39 @@ def relabel(
             truncated=after.done & ~terminated,
         ),
     )
+
+
+@functools.cache
+def set_new_goals(env: Environment) -> Environment:
+    """Set a new goal wherever one is reached, instead of ending the episode there: for play.
+
+    The step that reaches a goal keeps its reward, and its time step holds the next goal, that of a
+    new episode of `env`. Clocks begin anew with each goal, so that an episode is truncated only
+    where a goal was not reached in time; `max_steps` is None. For mazes that are the same in every
+    episode: a new goal is not checked against this one's walls.
+
+    Raises `UserError` if `env` has no goals, or if its time steps do not tell its state
+    (`state_of`).
+    """
+    goals, state_of = env.goals, env.state_of
+    if goals is None:
+        raise UserError(f"'{env.name}' has no goals, so no new ones can be set.")
+    if state_of is None:
+        raise UserError(
+            f"The time steps of '{env.name}' do not tell its state, so no new goal can be set; a "
+            "maze must be the same in every episode (`layout` or `maze`)."
+        )
+
+    def step(key, state, action, params):
+        step_key, goal_key = jax.random.split(key)
+        state, timestep = env.step(step_key, state, action, params)
+        achieved = goals.achieved(timestep.observation)
+        reached = timestep.terminated & goals.outcome(achieved, timestep.goal, params)[1]
+        goal = env.reset(goal_key, params)[1].goal
+        other = dataclasses.replace(timestep, goal=goal)
+        state = trees.where(reached, state_of(other), state)
+        ended = timestep.terminated & ~reached
+        goal = trees.where(reached, goal, timestep.goal)
+        return state, dataclasses.replace(timestep, goal=goal, terminated=ended)
+
+    return dataclasses.replace(env, step=step, max_steps=None)

@@ -4,9 +4,9 @@ Observation, actions, reward, termination and `goals` as in `jaxrl.envs.grids.go
 2 * the maze's free cells. By default every episode has a new perfect maze (one path between any two
 cells): the tree of shortest paths over a lattice whose links cost exp(10 u), u uniform; so uneven
 that it is nearly the minimum spanning tree that Prim's and Kruskal's algorithms draw. With `layout`
-the maze is always the same, and only start and goal are random: `open`, `spiral`, and the layouts
-`u_maze`, `medium` and `large` of D4RL's PointMaze (Fu et al., 2020), here as grids. Expert: a
-shortest path.
+or `maze` the maze is always the same, and only start and goal are random: `open`, `spiral`, and the
+layouts `u_maze`, `medium` and `large` of D4RL's PointMaze (Fu et al., 2020), here as grids; or the
+random maze of a number. Expert: a shortest path.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from jax import lax
 
 from jaxrl.core import errors
 from jaxrl.core.types import Array, Environment, Key
-from jaxrl.envs.grids import cells, paths
+from jaxrl.envs.grids import cells, levels, paths
 from jaxrl.envs.grids.goals import goal_environment
 from jaxrl.envs.options import at_least
 from jaxrl.envs.planar import mazes
@@ -36,20 +36,28 @@ LAYOUTS = {
 
 
 @functools.cache
-def goal_maze(size: int = 11, layout: str = "random", observe: str = "planes") -> Environment:
+def goal_maze(
+    size: int = 11, layout: str = "random", observe: str = "planes", maze: int = levels.FRESH
+) -> Environment:
     """The random maze of `size` x `size` cells (odd), or the maze called `layout`. `observe`:
-    "planes" or "position"."""
+    "planes" or "position". `maze`: number of one random maze for all episodes; -1 for new ones."""
     if layout == "random":
         at_least("goal_maze", "size", size, 5, odd=True)
+        at_least("goal_maze", "maze", maze, levels.FRESH)
         free = (size // 2) ** 2 * 2 - 1
         draw, shape = functools.partial(_perfect, size // 2), (size, size)
+        grid = None if maze == levels.FRESH else levels.fixed(draw, maze)
+    elif maze != levels.FRESH:
+        raise errors.UserError(
+            f"The maze of 'goal_maze' is '{layout}' and number {maze}; give one of the two."
+        )
     else:
         if layout not in LAYOUTS:
             raise errors.unknown("layout of 'goal_maze'", layout, [*LAYOUTS, "random"])
         grid = parse(LAYOUTS[layout])
         free = int((grid == cells.EMPTY).sum())
         draw, shape = lambda key: jnp.asarray(grid), grid.shape
-    return goal_environment("goal_maze", draw, shape, 2 * free, observe, passes=free)
+    return goal_environment("goal_maze", draw, shape, 2 * free, observe, passes=free, fixed=grid)
 
 
 def parse(text: str) -> np.ndarray:

@@ -46,9 +46,11 @@ def goal_environment(
     observe: str = "planes",
     one_way: bool = False,
     passes: int | None = None,
+    fixed: np.ndarray | None = None,
 ) -> Environment:
     """Build a maze with a goal. draw: its grid, uint8 [H, W], from a key; passes: the length of the
-    longest shortest path, for the expert."""
+    longest shortest path, for the expert; fixed: the grid, where it is always the same one. A time
+    step then tells the state."""
     one_of(name, "observe", observe, ("planes", "position"))
     rows, columns = levels.rows_and_columns(shape)
     scale = (np.array(shape, np.float32) - 1) / 2
@@ -81,7 +83,7 @@ def goal_environment(
 
     def reset(key: Key, params: Params) -> tuple[State, TimeStep]:
         maze_key, start_key, goal_key = jax.random.split(levels.key_of(key, params.level), 3)
-        grid = draw(maze_key)
+        grid = draw(maze_key) if fixed is None else jnp.asarray(fixed)
         free = cells.is_free(grid)
         start = levels.pick(start_key, free)
         start = jnp.stack([start // width, start % width])
@@ -109,6 +111,11 @@ def goal_environment(
         distance = paths.by_compass(enter, here(state.goal), passes)
         return paths.compass_action(enter, distance, state.position[0], state.position[1])
 
+    def state_of(timestep: TimeStep) -> State:
+        place, goal = achieved_goal(timestep.observation), timestep.goal
+        cell = lambda x: jnp.round((x + 1) * scale).astype(jnp.int32)
+        return State(jnp.asarray(fixed), cell(place), cell(goal))
+
     def render(state: State, params: Params) -> np.ndarray:
         del params
         goal = (state.goal[0], state.goal[1])
@@ -126,6 +133,7 @@ def goal_environment(
             render=render,
             expert=expert,
             goals=Goals(achieved_goal, outcome),
+            state_of=None if fixed is None else state_of,
         ),
         max_steps,
     )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrl.core import random
 from jaxrl.core.types import Array, Key
 from jaxrl.envs.grids import cells
 
@@ -21,6 +24,13 @@ def key_of(key: Key, level: Array | int) -> Key:
     )
     level = jnp.asarray(level, jnp.int32)
     return jnp.where(level < 0, key, jax.random.fold_in(constant, level))
+
+
+def fixed(draw: Callable[[Key], Array], number: int) -> np.ndarray:
+    """Draw the grid of a number, once and for all: the same with any generator of random
+    numbers."""
+    with jax.ensure_compile_time_eval():  # also where a trace asks for it first
+        return np.asarray(jax.jit(draw)(key_of(random.key(0, random.PCG), number)))
 
 
 def materialize(values: Array) -> Array:

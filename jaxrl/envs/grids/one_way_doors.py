@@ -5,9 +5,10 @@ planes of doors); a one-way door can be entered in its direction only, though le
 Time limit 4 * the grid's free cells. Rooms in `rows` x `columns`, with one door between any two
 neighbors at a random place; the doors along one loop through all rooms point the same way around
 (clockwise or not, at random), so that every place can be reached from every other; the other doors
-point in random directions. Distances are not symmetric: a test bed for quasimetric value functions,
-after the one-way-door grid of Wang and Isola (2022), "On the Learning and Learnability of
-Quasimetrics", with a layout of our own. Expert: a shortest path.
+point in random directions. With `maze` the doors are the same in every episode. Distances are not
+symmetric: a test bed for quasimetric value functions, after the one-way-door grid of Wang and Isola
+(2022), "On the Learning and Learnability of Quasimetrics", with a layout of our own. Expert: a
+shortest path.
 """
 
 from __future__ import annotations
@@ -25,13 +26,18 @@ from jaxrl.envs.options import at_least
 
 @functools.cache
 def one_way_doors(
-    rows: int = 2, columns: int = 3, room_size: int = 5, observe: str = "planes"
+    rows: int = 2,
+    columns: int = 3,
+    room_size: int = 5,
+    observe: str = "planes",
+    maze: int = levels.FRESH,
 ) -> Environment:
     """The `rows` x `columns` rooms of `room_size` cells, walls included. `observe`: "planes" or
-    "position"."""
+    "position". `maze`: number of the doors of all episodes; -1 for new ones."""
     for label, value in (("rows", rows), ("columns", columns)):
         at_least("one_way_doors", label, value, 2)
     at_least("one_way_doors", "room_size", room_size, 3)
+    at_least("one_way_doors", "maze", maze, levels.FRESH)
     if rows % 2 and columns % 2:
         raise UserError(
             f"The rooms of 'one_way_doors' are {rows} x {columns}; one of the two must be even, "
@@ -68,7 +74,14 @@ def one_way_doors(
 
     free = int((~walls).sum()) + len(borders)
     return goal_environment(
-        "one_way_doors", draw, (height, width), 4 * free, observe, one_way=True, passes=free
+        "one_way_doors",
+        draw,
+        (height, width),
+        4 * free,
+        observe,
+        one_way=True,
+        passes=free,
+        fixed=None if maze == levels.FRESH else levels.fixed(draw, maze),
     )
 
 

@@ -1,0 +1,106 @@
+"""Goal-conditioned implicit Q-learning (Park et al., 2024, "OGBench: Benchmarking offline
+goal-conditioned RL", arXiv:2410.20092): IQL whose goals are set in hindsight.
+
+The policy imitates actions by their advantage, or follows the gradient of the value and imitates
+(`extraction.method`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from jaxrl import losses
+from jaxrl.algorithms.goals.shared.conditioned import (
+    SMALL,
+    Extraction,
+    GoalValue,
+    GoalValues,
+    clone_by_advantage,
+    follow_value,
+    make_actor,
+    own_action,
+    value_source,
+    with_goal,
+)
+from jaxrl.algorithms.goals.shared.conditioned import check as check_conditioned
+from jaxrl.core import spaces
+from jaxrl.core.examples import example_timestep
+from jaxrl.core.types import Array, Environment, Transition
+from jaxrl.kit import AlgorithmBuilder, LossOutput, Net, Part, Recipe, group, loss
+from jaxrl.kit.acting import sample
+from jaxrl.networks.heads import check_bounded
+
+
+@group
+class Config(GoalValues):
+    """Settings of goal-conditioned implicit Q-learning (arXiv:2410.20092)."""
+
+    extraction: Extraction = Extraction()
+
+
+@loss("value")
+def value_loss(net: Net, x: Transition) -> LossOutput:
+    """Regress V on an expectile of the critics' values of the data's actions."""
+    q = net.target.critic(x.timestep, x.action).min(0)
+    value = net.value(x.timestep)
+    return LossOutput(losses.expectile_error(value, q, net.hyper.expectile), {"mean_value": value})
+
+
+@loss("critic")
+def critic_loss(net: Net, x: Transition) -> Array:
+    """Regress Q on -1 + discount V(s', g), until the goal is reached."""
+    after = net.value(x.next_timestep)
+    target = losses.td_target(x.reward, x.terminated, net.hyper.discount, after)
+    q = net.critic(x.timestep, x.action)
+    return losses.squared_error(q, jnp.broadcast_to(target, q.shape)).sum(0)
+
+
+def recipe(env: Environment, config: Config) -> Recipe:
+    timestep, torso, space = example_timestep(env), config.torso, env.action_space
+    action = spaces.example(space)[None]
+    sizes: Any = (env.observation_space, torso.hidden, torso.activation)
+    by_value = config.extraction.method == "ddpg_bc"
+
+    @loss("actor")
+    def actor_loss(net: Net, x: Transition) -> LossOutput:
+        """Imitate actions by their advantage, or follow the value and imitate."""
+        h = net.hyper[config.extraction]
+        here = with_goal(x.timestep, x.extras["actor_goal"])
+        policy = net.actor(here)
+        if by_value:
+            q = net.critic(here, own_action(env, policy)).min(0)
+            return LossOutput(follow_value(policy, x.action, q, h.cloning), {"actor_value": q})
+        advantage = net.critic(here, x.action).min(0) - net.value(here)
+        cloned = clone_by_advantage(policy, x.action, advantage, h.temperature)
+        return LossOutput(cloned, {"advantage": advantage})
+
+    return Recipe(
+        parts={
+            "value": Part(GoalValue(*sizes), (timestep,), config.optimizer),
+            "critic": Part(
+                GoalValue(*sizes, action_space=space),
+                (timestep, action),
+                config.optimizer,
+                config.target,
+                members=2,
+            ),
+            "actor": Part(make_actor(env, config), (timestep,), config.optimizer),
+        },
+        act=sample("actor", space),
+        losses=(value_loss, critic_loss, actor_loss),
+        needs=("transitions.extras.actor_goal",),
+    )
+
+
+def check(env: Environment, config: Config, name: str) -> None:
+    """Raise `UserError` as in the family, and for "ddpg_bc" without bounded numbers as actions."""
+    check_conditioned(env, config, name)
+    if config.extraction.method == "ddpg_bc":
+        check_bounded(env.action_space, f"{name} with the extraction 'ddpg_bc'")
+
+
+gciql = AlgorithmBuilder("gciql", Config, recipe, value_source, check=check)
+
+TINY = SMALL

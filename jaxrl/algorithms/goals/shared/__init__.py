@@ -1,0 +1,1 @@
+"""Parts that goal-conditioned algorithms share."""

@@ -1,0 +1,201 @@
+"""Settings, networks and losses of goal-conditioned values and policies.
+
+They are those of OGBench's code (Park et al., 2024, "OGBench: Benchmarking offline goal-conditioned
+RL", arXiv:2410.20092), with two differences.
+
+Values are minus the discounted number of steps to a goal (`sources.hindsight`). A state counts as
+having reached a goal where the environment says so; in OGBench it must be the very same row of the
+data. Goals are what the environment calls a goal, such as a place; in OGBench they are whole
+observations. OGBench's data (AntMaze, Cube, Powderworld and others, also from pixels) are not here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from jaxrl import losses
+from jaxrl.algorithms.goals.shared.data import GoalShares, Played, check_goals
+from jaxrl.core import spaces
+from jaxrl.core.spaces import Space
+from jaxrl.core.types import Array, Environment, Source, TimeStep, Transition, Tree
+from jaxrl.kit import group, hyper, static
+from jaxrl.kit.groups import INF, Optimizer, Target, Torso
+from jaxrl.networks import encoders
+from jaxrl.networks.actor_critic import Actor
+from jaxrl.networks.dense import dense
+from jaxrl.networks.heads import Distribution, check_action_space
+from jaxrl.networks.initializers import initializer
+from jaxrl.networks.torsos import MLP, image_encoder
+from jaxrl.sources.hindsight import Shares, hindsight
+
+LARGEST_WEIGHT = 100.0  # largest weight of an imitated action: authors' code
+
+
+@group
+class GoalConditioned:
+    """Settings shared by algorithms that learn to reach goals from data."""
+
+    data: Played = Played()
+    actor_goals: GoalShares = GoalShares()
+    """Goals that the policy learns to reach."""
+    torso: Torso = Torso(hidden=(512, 512, 512), activation="gelu")
+    """Hidden layers of each network; those of values have layer normalization."""
+    optimizer: Optimizer = Optimizer(learning_rate=3e-4)
+    """Optimizer settings of each network, separately. Adam, 3e-4: OGBench's code."""
+
+    discount: float = hyper(0.99, low=0, high=1)
+    """Discount factor per step, also of geometric distances to goals."""
+
+
+@group
+class GoalValues(GoalConditioned):
+    """Settings shared by algorithms that learn values of goals by implicit regression."""
+
+    value_goals: GoalShares = GoalShares(here=0.2, elsewhere=0.3, geometric=True)
+    """Goals that values are learned for."""
+    target: Target = Target(rate=0.005)
+    expectile: float = hyper(0.9, above=0, below=1)
+    """Expectile of the value over the data's steps: 0.5 is their mean, near 1 their maximum."""
+
+
+@group
+class Extraction:
+    """Extraction of a policy from values of actions."""
+
+    method: str = static("awr", choices=("awr", "ddpg_bc"))
+    """Method: advantage-weighted cloning, or the gradient of the value through the action and
+    cloning ("ddpg_bc", for bounded boxes)."""
+    temperature: float = hyper(1 / 3, above=0, high=INF, log=True)
+    """Temperature of the advantage weights, 1 / alpha in OGBench's code: 1/3 for its discrete
+    actions."""
+    cloning: float = hyper(0.3, low=0, high=INF, log=True)
+    """Weight of cloning relative to the normalized value, for "ddpg_bc"."""
+
+
+class GoalValue(nn.Module):
+    """The value [...] of a time step [...] and its goal, and of an action if there is an action
+    space; with layer normalization."""
+
+    observation_space: Space
+    widths: tuple[int, ...]
+    activation: str = "gelu"
+    action_space: Space | None = None
+
+    @nn.compact
+    def __call__(self, timestep: TimeStep, *action: Tree) -> Array:
+        encoder = image_encoder(self.observation_space)
+        if self.action_space is None:
+            x = encoders.features(self.observation_space, timestep, encoder)
+        else:
+            x = encoders.state_action_features(
+                self.observation_space, self.action_space, timestep, action[0], encoder
+            )
+        x = MLP(self.widths, self.activation, layer_norm=True)(x)
+        return dense(1, initializer("lecun", 1.0))(x)[..., 0]
+
+
+def make_actor(env: Environment, config: GoalConditioned) -> Actor:
+    """Make the network of a policy whose normal distribution, where actions are continuous, has a
+    constant standard deviation of one half-width."""
+    torso = config.torso
+    return Actor(
+        env.observation_space,
+        env.action_space,
+        torso.hidden,
+        torso.activation,
+        torso.initializer,
+        deviation="fixed",
+    )
+
+
+def with_goal(timestep: TimeStep, goal: Tree) -> TimeStep:
+    """Return a time step with another goal."""
+    return dataclasses.replace(timestep, goal=goal)
+
+
+def implicit_value_loss(
+    value: Array, old: Array, next_old: Array, x: Transition, discount: Array, expectile: Array
+) -> Array:
+    """Regress two values [2, B] on their targets by expectiles, without a value of actions.
+
+    The targets are those of each target network, -1 + discount V'(s', g) until the goal is reached.
+    The side of the expectile is chosen by the lesser target, less the mean of the target networks
+    (OGBench's code; HIQL, arXiv:2307.11949).
+
+    value: of the networks that learn. old, next_old: of their target networks, here and at the
+    successor.
+    """
+    target = losses.td_target(x.reward, x.terminated, discount, next_old)
+    least = losses.td_target(x.reward, x.terminated, discount, next_old.min(0))
+    advantage = jnp.broadcast_to(least - old.mean(0), value.shape)
+    return losses.action_free_expectile(value, target, advantage, expectile).sum(0)
+
+
+def clone_by_advantage(
+    policy: Distribution, action: Tree, advantage: Array, temperature: Array
+) -> Array:
+    """Compute the loss of advantage-weighted cloning, with weights of at most 100."""
+    log_prob: Any = policy.log_prob(action)
+    return losses.awr(log_prob, jax.lax.stop_gradient(advantage), temperature, LARGEST_WEIGHT)
+
+
+def follow_value(policy: Distribution, action: Tree, q: Array, cloning: Array) -> Array:
+    """Compute the loss of DDPG with cloning: -Q(s, pi(s)) / mean |Q| - cloning log pi(a).
+
+    q: of the policy's own action, [B]; its gradient flows.
+    """
+    log_prob: Any = policy.log_prob(action)
+    size = jax.lax.stop_gradient(jnp.abs(q).mean() + 1e-6)
+    return -q / size + cloning * losses.behavior_cloning(log_prob)
+
+
+def own_action(env: Environment, policy: Distribution) -> Array:
+    """Return the mode of a policy within the bounds of actions, as OGBench's code does for a
+    constant deviation."""
+    return spaces.clip(env.action_space, policy.mode())
+
+
+def make_source(
+    env: Environment,
+    config: GoalConditioned,
+    own: Shares | None = None,
+    others: Mapping[str, Shares] | None = None,
+    subgoal_steps: int = 0,
+) -> Source:
+    """Return the data of a run, relabeled with goals in hindsight.
+
+    own: of the goal in the time steps, the policy's by default. others: of the goals in the extras.
+    """
+    own = config.actor_goals.shares() if own is None else own
+    return config.data.source(env, hindsight(env, own, others, subgoal_steps))
+
+
+def value_source(env: Environment, config: GoalValues) -> Source:
+    """Return the data of a run, with goals of values, and goals of the policy as the extra
+    `actor_goal`."""
+    others = {"actor_goal": config.actor_goals.shares()}
+    return make_source(env, config, config.value_goals.shares(), others)
+
+
+def check(env: Environment, config: Any, name: str) -> None:
+    """Raise `UserError` unless `env` has actions that a policy can have, and goals."""
+    check_action_space(env.action_space, name)
+    check_goals(env, name)
+
+
+SMALL = {
+    "env": "goal_maze",
+    "env_params": {"layout": "u_maze", "observe": "position"},
+    "data.size": 128,
+    "data.streams": 4,
+    "data.batch_size": 8,
+    "data.updates": 2,
+    "data.num_shards": 4,
+    "torso.hidden": (8,),
+}
