@@ -5,9 +5,10 @@ of the parameters of two independently fine-tuned policies,
     theta_reference = share theta_1 + (1 - share) theta_2
 
 Warm-start it from a run of `salsa_supervised`, which fine-tunes both. Training begins at the first
-policy, which is the target network; the second one is frozen. With a `share` of 1 it is `token_ppo`.
-That training begins at the first policy and not at the soup, and that equal shares are the paper's
-default, is not confirmed. The rewards are the environment's; the paper has a reward model's.
+policy, which is the target network; the second one is frozen. With a `share` of 1 it is
+`token_ppo`. That training begins at the first policy and not at the soup, and that equal shares are
+the paper's default, is not confirmed. The rewards are the environment's; the paper has those of a
+reward model.
 """
 
 from __future__ import annotations
