@@ -57,7 +57,7 @@ def test_each_policy_learns_from_its_half_of_the_texts():
 
 
 def test_it_is_ppo_whose_reference_is_the_mean_of_two_policies():
-    """From a warm start, for shares at both ends and between."""
+    """Check a warm start, and shares at both ends and between."""
     donor = salsa_supervised(ENV, TEXTS)
     supervised = start(donor, random.key(1)).state
     other = start(donor, random.key(2)).state.agent

@@ -62,7 +62,7 @@ def test_the_first_right_attempt_has_the_strategy():
 
 @pytest.mark.parametrize("refine", [True, False])
 def test_it_is_learned_as_the_first_one(refine):
-    """Of each text with a right attempt one token is learned, with the prompt alone in sight."""
+    """Learn one token of each text with a right attempt, the one right after the prompt."""
     turn, reward = table()
     changes = {"refine": refine, "transformer": 0, "recurrent": 8, "num_envs": B}
     recipe = smart.recipe(envs.make("strategies"), Static(replace(smart.Config(), changes)))

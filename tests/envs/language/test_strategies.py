@@ -60,7 +60,7 @@ def test_attempts_are_right_where_their_solver_is(order):
 
 
 def test_values_of_choices_are_the_shares_of_right_answers():
-    """Of single solvers, and of the expert, by play with one attempt."""
+    """Single solvers and the expert play with one attempt."""
     env = envs.make("strategies", attempts=1)
     known = exact_selectors(env.params)
     chances = np.asarray(env.params.chances)

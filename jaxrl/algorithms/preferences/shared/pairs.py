@@ -39,7 +39,7 @@ from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Array, Batch, Environment, TimeStep, Tree, struct
 from jaxrl.kit import Loss, LossOutput, Minibatch, Net, Part, Recipe, Unit, loss
 from jaxrl.kit.builder import source_group
-from jaxrl.kit.parts import trainable
+from jaxrl.kit.parts import copy, trainable
 from jaxrl.kit.state import State, Trained
 
 PAIR = Unit(sequences=True, columns=2)
@@ -180,7 +180,8 @@ def on_pairs(
 
 def begin_as(part: str) -> Callable[[State, Tree], Tree]:
     """Return an `adopt` by which every part of an agent begins as the `part` of another's state,
-    targets included: policy, reference, anchor and opponent. Optimizers begin anew."""
+    targets included: policy, reference, anchor and opponent. Each has a copy, since a buffer can be
+    donated only once. Optimizers begin anew."""
 
     def adopt(state: State, other: Any) -> Any:
         if not isinstance(other, State) or part not in other.parts:
@@ -188,8 +189,8 @@ def begin_as(part: str) -> Callable[[State, Tree], Tree]:
         learned = other.parts[part].params
 
         def begin(own: Trained) -> Trained:
-            target = None if own.target is None else trainable(learned)
-            return dataclasses.replace(own, params=learned, target=target)
+            target = None if own.target is None else copy(trainable(learned))
+            return dataclasses.replace(own, params=copy(learned), target=target)
 
         parts = {name: begin(own) for name, own in state.parts.items()}
         return dataclasses.replace(state, parts=parts)
