@@ -13,9 +13,8 @@ direct ones alone it is iterated DPO from its own refinements.
 
 What is refined is chosen by the environment's rewards of attempts, where the paper has a reward
 model or rules, and what the policy reads before it refines is the environment's reply, where the
-paper has an instruction. The paper's exact losses could not be read: that the refinement is
-compared with saying y_l again, and that both losses weigh alike, is not confirmed. Its supervised
-first stage is a warm start here.
+paper has an instruction. It is not confirmed that the paper compares the refinement with saying y_l
+again, and that both losses weigh alike there. Its supervised first stage is a warm start here.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ import jax.numpy as jnp
 
 from jaxrl.algorithms.preferences import dpo as of_dpo
 from jaxrl.algorithms.preferences.dpo import Objectives
+from jaxrl.algorithms.preferences.shared.measures import measure_return
 from jaxrl.algorithms.tokens.shared.settings import SMALL
 from jaxrl.algorithms.tokens.shared.turns import check_turns
 from jaxrl.core.hyper import MANY
@@ -97,6 +97,6 @@ def check(env: Environment, config: Any, name: str) -> None:
     check_turns(env, name)
 
 
-evolve = AlgorithmBuilder("evolve", Config, recipe, check=check)
+evolve = AlgorithmBuilder("evolve", Config, recipe, check=check, measure=measure_return)
 
 TINY = SMALL | {"env": "second_try", "num_envs": 8, "num_shards": 4}

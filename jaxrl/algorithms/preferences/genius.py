@@ -20,6 +20,7 @@ import dataclasses
 import jax.numpy as jnp
 
 from jaxrl import losses
+from jaxrl.algorithms.preferences.shared.measures import measure_return
 from jaxrl.algorithms.preferences.shared.pairs import Answers, check, loss_of_pairs, on_pairs
 from jaxrl.algorithms.preferences.shared.settings import SMALL_PLAYED, ReferencePolicy
 from jaxrl.algorithms.tokens.shared.answers import decisions, returns_of
@@ -124,6 +125,6 @@ def recipe(env: Environment, config: Config) -> Recipe:
     return dataclasses.replace(plain, update=update, needs=needs)
 
 
-genius = AlgorithmBuilder("genius", Config, recipe, check=check)
+genius = AlgorithmBuilder("genius", Config, recipe, check=check, measure=measure_return)
 
 TINY = SMALL_PLAYED | {"prompts": 4, "beams": 2, "rollouts": 2, "steps": 2, "step_length": 1}

@@ -8,9 +8,8 @@ out. Later attempts are not learned. After training, one attempt is enough.
 The strategy of an attempt is the first token of an utterance, and an attempt is right if it has a
 reward above 0. Without `refine` texts whose first attempt failed are left out too, which is expert
 iteration on the first token. The likeliest first strategy is what the rounds improve: samples keep
-a share of strategies that solve only what the best one fails at. The paper's text was read in
-summaries alone, so its weighting of samples and how it stays near earlier policies are not
-confirmed, and no such penalty is here.
+a share of strategies that solve only what the best one fails at. How the paper weighs samples and
+stays near earlier policies is not confirmed; nothing of the kind is here.
 """
 
 from __future__ import annotations

@@ -54,6 +54,12 @@ def test_each_policy_learns_from_its_half_of_the_texts():
         expected, _ = learn(begun, half, random.key(2))
         assert_same(params(after, name), params(expected), rtol=1e-4, atol=1e-6)
     assert differ(params(after), params(after, "second"))
+    # In a warm start each part has buffers of its own, which can be donated.
+    adopted = both.agent.adopt(after, state.agent).parts
+    held = [(part.params, part.target) for part in adopted.values()]
+    leaves = jax.tree.leaves(held)
+    assert len({id(x) for x in leaves}) == len(leaves)
+    assert_same(adopted["second"].params, params(state.agent), rtol=0)
 
 
 def test_it_is_ppo_whose_reference_is_the_mean_of_two_policies():
