@@ -76,13 +76,13 @@ def strategies(attempts: int = 3) -> Environment:
     Action: the next token; only solvers that were not tried yet are legal.
 
     Whether a solver is right is drawn once for each problem, by `chances` [kind, size, solver].
-    Reward of an attempt: 1 if it is right, less its
-    solver's cost, `costs` (none). `success` says whether the first attempt was right, `solved`
-    whether any was. What first attempts can be worth is known exactly (`exact_selectors`): by the
-    best solver for each problem, which the expert chooses, and by the best single one. In the
-    manner of the strategies of Liu et al., 2024, "SMART: Self-learning Meta-strategy Agent for
-    Reasoning Tasks", arXiv:2410.16128, whose solvers are a language model's answers, chains of
-    thought and programs. Raises `UserError` unless 1 <= attempts <= 3.
+    Reward of an attempt: 1 if it is right, less its solver's cost, `costs` (0.1 each). `success`
+    says whether the first attempt was right, `solved` whether any was. What first attempts can be
+    worth is known exactly (`exact_selectors`): by the best solver for each problem, which the
+    expert chooses, and by the best single one. In the manner of the strategies of Liu et al., 2024,
+    "SMART: Self-learning Meta-strategy Agent for Reasoning Tasks", arXiv:2410.16128, whose solvers
+    are a language model's answers, chains of thought and programs. Raises `UserError` unless
+    1 <= attempts <= 3.
     """
     if not 1 <= attempts <= len(SOLVERS):
         raise UserError(f"attempts is {attempts}; it must be 1, 2 or 3, as there are 3 solvers.")
@@ -131,5 +131,5 @@ def strategies(attempts: int = 3) -> Environment:
         respond=respond,
         solve=solve,
         legal=legal,
-        params=Params(chances, np.zeros(len(SOLVERS), np.float32)),
+        params=Params(chances, np.full(len(SOLVERS), 0.1, np.float32)),
     )

@@ -9,7 +9,6 @@ keep pairs whole. Each algorithm's file states its loss:
 | dpo | by name: DPO's and fifteen others | the policy of the beginning |
 | online_dpo | the same, of pairs that are written and judged anew | the same |
 | rlhf_workflow | the same, of pairs that a preference model chooses, in rounds | the same |
-| genius | with calibrated advantages, of pairs by what the policy is sure of | the same |
 | evolve | DPO's, of first attempts and of refinements | the policy of the last round |
 | temporal_self_rewarding | as dpo, of pairs by policies of several times | the last iteration |
 | seppo | good answers against samples of checkpoints, which may be good too | a checkpoint |

@@ -44,6 +44,7 @@ masked out. Each algorithm's file states how answers are judged and the loss of 
 | starpo_s | as token_ppo, of the groups whose returns vary most | as dapo | token |
 | spear | less the group's mean; of promising ones, less a median | as dapo, for some tokens | - |
 | archer | of an utterance said anew, by critics of utterances | policy gradient | constant |
+| genius | - | DPO's with calibrated advantages, one for a pair of answers that foresight made | - |
 | refuel | - | regression of two utterances' log-ratios on what follows, one for a pair | - |
 | ilql, mc_returns | - | cross-entropy with a text's token; values steer what is sampled | token |
 | score | of each attempt, less the group's others | as gpg | constant |

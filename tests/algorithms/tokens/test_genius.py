@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from jaxrl import envs
-from jaxrl.algorithms.preferences.genius import calibrated_loss, differing_pairs, genius
 from jaxrl.algorithms.preferences.shared.measures import all_answers, log_probs
 from jaxrl.algorithms.preferences.shared.pairs import Answers
+from jaxrl.algorithms.tokens.genius import calibrated_loss, differing_pairs, genius
 from jaxrl.core import random
 from jaxrl.core.train import start, train
 from jaxrl.core.types import Batch, TimeStep, Transition
