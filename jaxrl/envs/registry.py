@@ -76,6 +76,7 @@ BUILT_IN = {
     "second_try": "jaxrl.envs.language.second_try:second_try",
     "shorter_programs": "jaxrl.envs.language.shorter_programs:shorter_programs",
     "splitting": "jaxrl.envs.language.arithmetic:splitting",
+    "strategies": "jaxrl.envs.language.strategies:strategies",
     "text_maze": "jaxrl.envs.language.text_maze:text_maze",
     # pixels
     "catch": "jaxrl.envs.pixels.catch:catch",

@@ -6,6 +6,7 @@ from jaxrl.sources.casting import Player, cast
 from jaxrl.sources.dataset import dataset, mixed
 from jaxrl.sources.demonstrations import played_by, played_through
 from jaxrl.sources.episodes import episodes
+from jaxrl.sources.foresight import foresight_pairs
 from jaxrl.sources.guides import with_guide
 from jaxrl.sources.hints import with_hints
 from jaxrl.sources.kept_groups import kept_groups
@@ -21,7 +22,12 @@ from jaxrl.sources.segments import segment_pairs
 from jaxrl.sources.texts import given_texts, text_dataset
 from jaxrl.sources.trees import as_trees
 from jaxrl.sources.trials import best_of_trials
-from jaxrl.sources.utterances import branch_at_turns, improve_utterances, renew_utterances
+from jaxrl.sources.utterances import (
+    branch_at_turns,
+    compare_attempts,
+    improve_utterances,
+    renew_utterances,
+)
 
 __all__ = [
     "Player",
@@ -30,8 +36,10 @@ __all__ = [
     "best_of_trials",
     "branch_at_turns",
     "cast",
+    "compare_attempts",
     "dataset",
     "episodes",
+    "foresight_pairs",
     "given_texts",
     "improve_utterances",
     "judged_pairs",

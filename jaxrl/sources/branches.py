@@ -97,7 +97,13 @@ def with_branches(
 
 
 def play_on(
-    env: Environment, policy: Policy, batch: Batch, states: Tree, begin: Array, key: Key
+    env: Environment,
+    policy: Policy,
+    batch: Batch,
+    states: Tree,
+    begin: Array,
+    key: Key,
+    keep_states: bool = False,
 ) -> tuple[Transition, Array]:
     """Play copies of episodes [T, B] that go their own ways from step `begin` [M, B] on; T: never.
 
@@ -105,6 +111,7 @@ def play_on(
 
     batch: whole episodes of `env`, each from its start. states: the environment's state before each
         step, [T, B].
+    keep_states: give the copies the extra `env_state` [T, B M], their state before each step.
 
     Returns the copies as transitions [T, B M], those of an episode side by side, and a mask that is
     False after their ends.
@@ -129,6 +136,9 @@ def play_on(
         taken = Transition(timestep, action, after, (), extras)
         old = dataclasses.replace(there, task=(), extras={n: there.extras[n] for n in extras})
         taken = trees.where(followed, copy(old), taken)
+        if keep_states:
+            before = trees.where(followed, copy(state_there), state)
+            taken = dataclasses.replace(taken, extras={**taken.extras, "env_state": before})
         state = trees.where(running & ~followed, after_state, state)
         return (state, after, memory, running & ~taken.done), (taken, running)
 

@@ -12,6 +12,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core import metrics as m
 from jaxrl.core import trees
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import (
@@ -22,6 +23,7 @@ from jaxrl.core.types import (
     Key,
     Policy,
     Source,
+    TimeStep,
     Transition,
     Tree,
     struct,
@@ -248,6 +250,121 @@ def improve_utterances(
         collect=collect,
         sample=lambda state, fresh, key: fresh,
         env_steps=(1 + tries) * source.env_steps,
+    )
+
+
+def said_by_turn(t: Transition, mask: Array, turns: int) -> Array:
+    """Return the utterances of conversations, int32 [B, K, U], filled up with 0; U is T.
+
+    t, mask: whole episodes [T, B]. turns: K, the most utterances.
+    """
+    decided = mask & t.timestep.tokens["decision"]
+    turn = jnp.where(decided, t.timestep.tokens["turn"], turns)  # beyond the end, so dropped
+    steps, size = decided.shape
+    number = jnp.cumsum(decided, 0) - decided
+    begins = jnp.full((turns, size), steps).at[turn, jnp.arange(size)].min(number, mode="drop")
+    place = number - jnp.take_along_axis(begins, jnp.minimum(turn, turns - 1), 0)
+    empty = jnp.zeros((size, turns, steps), t.action.dtype)
+    return empty.at[jnp.arange(size), turn, place].set(t.action, mode="drop")
+
+
+def recite(said: Array, order: Array) -> Policy:
+    """Return a policy that says given utterances.
+
+    said: int32 [N, K, U], utterances, as of `said_by_turn`, for each of N conversations.
+    order: int32 [N, J], the number of the utterance that is said in each turn; the last one also in
+        all turns after it.
+
+    Its actions have no log-probability.
+    """
+
+    def act(
+        state: Tree, timestep: TimeStep, memory: Tree, key: Key, greedy: bool
+    ) -> tuple[Array, Tree, dict[str, Tree]]:
+        said, order = state
+        tokens, (turn, place) = timestep.tokens, memory
+        assert tokens is not None and timestep.legal_actions is not None
+        place = jnp.where(tokens["turn"] == turn, place, 0)
+        row = jnp.arange(len(said))
+        which = order[row, jnp.minimum(tokens["turn"], order.shape[1] - 1)]
+        word = said[row, which, jnp.minimum(place, said.shape[2] - 1)]
+        forced = jnp.argmax(timestep.legal_actions, -1)
+        action = jnp.where(tokens["decision"], word, forced).astype(said.dtype)
+        return action, (tokens["turn"], place + tokens["decision"]), {}
+
+    return Policy(act, lambda n: (jnp.zeros(n, jnp.int32),) * 2, (said, order))
+
+
+def compare_attempts(source: Source, env: Environment, attempts: int) -> Source:
+    """Make two pairs of texts of each conversation of `source`, of its best and its worst attempt.
+
+    An attempt is an utterance of the agent; the best and the worst have the highest and the lowest
+    reward, the first of equal ones. Both are said anew: in the first turn, and in the second after
+    the worst one. So the second pair has the same beginning, and says the worst one again or the
+    best one instead of it.
+
+    source: whole episodes of `env` with `keep_states`. env: what they are played in, which tells
+        the turns of tokens; nothing in it may be random after the beginning.
+    attempts: the most utterances of a conversation, at least 2.
+
+    A batch holds whole episodes [T, 4 B]: of each conversation the best and the worst attempt as
+    the first, then both as the second. The mask ends with the attempt that is compared; the extra
+    `anew` [T, 4 B] marks its tokens, and `apart` [T, 4 B] says by how much the two attempts'
+    rewards differ; 0 where one of the four texts would say what is not legal. Logs `first` and
+    `last`, the mean rewards of the first and the last attempt, and `best`.
+
+    5 B episodes of T steps are simulated and counted. Batches have no memory and no tail. Raises
+    `UserError` for fewer than two attempts, and for a source on the host.
+    """
+    _check_states(source)
+    if attempts < 2:
+        raise UserError(f"attempts is {attempts}; there must be at least 2 to compare.")
+
+    def collect(state, policy, key):
+        play_key, say_key = jax.random.split(key)
+        state, batch, metrics = window(source, state, policy, play_key)
+        t, mask = batch.transitions, batch.mask
+        assert mask is not None
+        states = t.extras["env_state"]
+        decided = mask & t.timestep.tokens["decision"]
+        turn = jnp.where(decided, t.timestep.tokens["turn"], -1)
+        paid = jnp.zeros((attempts, len(mask[0])))
+        row = jnp.arange(mask.shape[1])
+        place = jnp.where(turn < 0, attempts, turn)
+        paid = paid.at[place, row].add(jnp.where(decided, t.reward, 0), mode="drop")
+        made = jnp.arange(attempts)[:, None] <= turn.max(0)
+        best = jnp.argmax(jnp.where(made, paid, -jnp.inf), 0)
+        worst = jnp.argmin(jnp.where(made, paid, jnp.inf), 0)
+        said = said_by_turn(t, mask, attempts)
+        orders = jnp.stack([best, best, worst, worst, worst, best, worst, worst], -1)
+        order = orders.reshape(-1, 2)  # of four texts, side by side
+        writer = recite(jnp.repeat(said, 4, 0), order)
+        t = dataclasses.replace(t, task=(), extras={})
+        old = Batch(t, batch.env_steps, mask=mask)
+        begin = jnp.zeros((4, mask.shape[1]), jnp.int32)
+        texts, running = play_on(env, writer, old, states, begin, say_key)
+        second = jnp.arange(running.shape[1]) % 4 >= 2
+        spoken = running & texts.timestep.tokens["decision"]
+        anew = spoken & (texts.timestep.tokens["turn"] == second)
+        until_its_end = jnp.cumsum(anew[::-1], 0)[::-1] > 0
+        legal = texts.timestep.legal_actions
+        allowed = jnp.take_along_axis(legal, texts.action[..., None], -1)[..., 0] | ~anew
+        allowed = allowed.all(0).reshape(-1, 4).all(-1)
+        value = lambda which: paid[which, row]
+        apart = jnp.repeat(jnp.where(allowed, value(best) - value(worst), 0), 4)
+        extras = {"anew": anew, "apart": jnp.broadcast_to(apart, anew.shape)}
+        texts = dataclasses.replace(texts, extras=extras)
+        values = {"first": paid[0], "last": value(turn.max(0)), "best": value(best)}
+        metrics = {**metrics, **{n: m.mean(x.mean()) for n, x in values.items()}}
+        steps = 5 * batch.env_steps
+        return state, Batch(texts, steps, mask=running & until_its_end), metrics
+
+    return dataclasses.replace(
+        source,
+        name=f"compare_attempts({source.name})",
+        collect=collect,
+        sample=lambda state, fresh, key: fresh,
+        env_steps=5 * source.env_steps,
     )
 
 

@@ -206,6 +206,7 @@ GATHERED = {
             *("spo", "copg", "reward_model", "reward_ensembles", "reward_robust_rlhf", "pf_ppo"),
             *("preference_model", "rlhf_workflow", "temporal_self_rewarding", "seppo", "cgpo"),
             *("rewarded_soups", "domain_reward_model", "salmon_reward_model", "salmon"),
+            *("salsa", "salsa_supervised", "smart", "genius", "evolve"),
         ],
         "the transformer's caches, or what its positions are learned from",
     ),

@@ -9,7 +9,8 @@ keep pairs whole. Each algorithm's file states its loss:
 | dpo | by name: DPO's and fifteen others | the policy of the beginning |
 | online_dpo | the same, of pairs that are written and judged anew | the same |
 | rlhf_workflow | the same, of pairs that a preference model chooses, in rounds | the same |
-| temporal_self_rewarding | the same, of pairs by policies of several times | the last iteration |
+| evolve | DPO's, of first attempts and of refinements | the policy of the last round |
+| temporal_self_rewarding | as dpo, of pairs by policies of several times | the last iteration |
 | seppo | good answers against samples of checkpoints, which may be good too | a checkpoint |
 | orpo | cloning of the chosen answer, and the odds ratio | none |
 | simpo | mean log-probabilities, and a margin | none |
@@ -39,7 +40,7 @@ from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Array, Batch, Environment, TimeStep, Tree, struct
 from jaxrl.kit import Loss, LossOutput, Minibatch, Net, Part, Recipe, Unit, loss
 from jaxrl.kit.builder import source_group
-from jaxrl.kit.parts import trainable
+from jaxrl.kit.parts import copy, trainable
 from jaxrl.kit.state import State, Trained
 
 PAIR = Unit(sequences=True, columns=2)
@@ -180,7 +181,8 @@ def on_pairs(
 
 def begin_as(part: str) -> Callable[[State, Tree], Tree]:
     """Return an `adopt` by which every part of an agent begins as the `part` of another's state,
-    targets included: policy, reference, anchor and opponent. Optimizers begin anew."""
+    targets included: policy, reference, anchor and opponent. Each has a copy, since a buffer can be
+    donated only once. Optimizers begin anew."""
 
     def adopt(state: State, other: Any) -> Any:
         if not isinstance(other, State) or part not in other.parts:
@@ -188,8 +190,8 @@ def begin_as(part: str) -> Callable[[State, Tree], Tree]:
         learned = other.parts[part].params
 
         def begin(own: Trained) -> Trained:
-            target = None if own.target is None else trainable(learned)
-            return dataclasses.replace(own, params=learned, target=target)
+            target = None if own.target is None else copy(trainable(learned))
+            return dataclasses.replace(own, params=copy(learned), target=target)
 
         parts = {name: begin(own) for name, own in state.parts.items()}
         return dataclasses.replace(state, parts=parts)

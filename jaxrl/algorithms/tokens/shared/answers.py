@@ -14,6 +14,7 @@ masked out. Each algorithm's file states how answers are judged and the loss of 
 | rise | - | the same, weighted by the exponential of a better attempt's return | token |
 | rest_em | - | the same, of right answers | token |
 | b_star | - | the same, of distinct answers above a chosen return | token |
+| smart | - | the same, of strategies that were right, as first tokens | token |
 | nft | its prompt's weight | likelihood ratio of right or of wrong answers | token |
 | token_reinforce | its return, less the divergence | policy gradient | constant |
 | remax | rewards to come, less the divergence and the greedy return | policy gradient | constant |
@@ -43,6 +44,7 @@ masked out. Each algorithm's file states how answers are judged and the loss of 
 | starpo_s | as token_ppo, of the groups whose returns vary most | as dapo | token |
 | spear | less the group's mean; of promising ones, less a median | as dapo, for some tokens | - |
 | archer | of an utterance said anew, by critics of utterances | policy gradient | constant |
+| genius | - | DPO's with calibrated advantages, one for a pair of answers that foresight made | - |
 | refuel | - | regression of two utterances' log-ratios on what follows, one for a pair | - |
 | ilql, mc_returns | - | cross-entropy with a text's token; values steer what is sampled | token |
 | score | of each attempt, less the group's others | as gpg | constant |
