@@ -119,8 +119,8 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
     def train(net, loss, rows, batch):
         net = windows.train_on_windows(config.kernel.passes)(net, loss, rows, batch)
-        flat = lambda x: features_of(net, x).reshape(-1, config.kernel.features)
-        gap = losses.feature_gap(flat(rows.played), flat(rows.shown))
+        over_time = lambda x: features_of(net, x).mean(0)  # reshaped, it would be gathered
+        gap = losses.feature_gap(over_time(rows.played), over_time(rows.shown))
         return net.report(feature_gap=gap)
 
     parts: dict[str, Any] = {
