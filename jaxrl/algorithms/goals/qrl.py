@@ -75,8 +75,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
     @loss("distance", "multiplier")
     def distance_loss(net: Net, x: Transition) -> LossOutput:
-        """Push states and independent goals apart, while steps are no longer than 1 (equation
-        10)."""
+        """Push states and independent goals apart, while steps are no longer than 1."""
         h = net.hyper
         here, after = goals.achieved(x.observation), goals.achieved(x.next_observation)
         far = net.distance(here, x.timestep.goal)

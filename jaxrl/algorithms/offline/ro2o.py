@@ -1,7 +1,8 @@
-"""RO2O (Wen et al., 2024, "Towards robust offline-to-online reinforcement learning via uncertainty
-and smoothness", arXiv:2309.16973): SAC-N whose policy and critics change little between a state and
-its neighbors, and whose critics are lowered for the policy's actions in these neighbors, by as much
-as they disagree there. The same agent continues online with the same losses.
+"""RO2O (Wen et al., 2024,
+"Towards robust offline-to-online reinforcement learning via uncertainty and smoothness",
+arXiv:2309.16973): SAC-N whose policy and critics change little between a state and its neighbors,
+and whose critics are lowered for the policy's actions in these neighbors, by as much as they
+disagree there. The same agent continues online with the same losses.
 
     critics  SAC-N's error + q_weight max_k mean_i (w (Q_i(s_k, a) - Q_i(s, a))^2)
              + ood_weight mean_k mean_i (u std_j Q_j(s_k, a_k))^2 / 2, a_k of the policy in s_k

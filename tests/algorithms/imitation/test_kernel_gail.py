@@ -45,7 +45,7 @@ def test_weights_beyond_the_ball_are_taken_back_to_it():
 
 
 def test_the_best_weights_are_the_gap_of_mean_features():
-    """max theta . gap - weight |theta|^2 / 2 is at theta = gap / weight."""
+    """The maximum of theta . gap - weight |theta|^2 / 2 is at theta = gap / weight."""
     played = jax.tree.map(jnp.asarray, transitions(N))
     shown = jax.tree.map(jnp.asarray, transitions(N, seed=1))
     seen = shown.timestep.observation + N
