@@ -123,7 +123,8 @@ def _paper_of(file: Path) -> list | None:
         ('Liu et al., 2025, "SPIRAL"', {"spiral"}),
         ('Hejna et al., 2024, "CPL"', set()),  # begins the title of another paper
         ('not "SPIRAL", since no year is before it', set()),
-        ('Ho and Ermon, 2016, "Generative adversarial\n imitation learning"', {"generative-adversarial-imitation"}),
+        ('Ho and Ermon, 2016, "Generative adversarial\n imitation learning"',
+         {"generative-adversarial-imitation"}),  # and not the paper whose title ends so
         ("arXiv:9999.99999", set()),
     ],
 )  # fmt: skip

@@ -32,6 +32,7 @@ from jaxrl.algorithms.diffusion.shared.policies import (
     from_units,
     to_units,
 )
+from jaxrl.algorithms.offline.shared.data import TINY_DATA
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.hyper import WIDE
 from jaxrl.core.types import Environment, Source
@@ -131,13 +132,8 @@ def check(env: Environment, config: Config, name: str) -> None:
 
 diffusion_policy = AlgorithmBuilder("diffusion_policy", Config, recipe, source, check=check)
 
-TINY = {
+TINY = TINY_DATA | {
     "env": "pendulum",
-    "data.name": "random",
-    "data.size": 256,
-    "data.batch_size": 8,
-    "data.updates": 2,
-    "data.num_shards": 4,
     "horizon": 4,
     "execute": 2,
     "levels": 2,

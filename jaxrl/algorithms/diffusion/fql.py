@@ -26,6 +26,7 @@ from jaxrl.algorithms.diffusion.shared.policies import (
     from_units,
     to_units,
 )
+from jaxrl.algorithms.offline.shared.data import TINY_DATA
 from jaxrl.core import spaces
 from jaxrl.core.types import Environment
 from jaxrl.diffusion import Flow
@@ -115,13 +116,8 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
 fql = AlgorithmBuilder("fql", Config, recipe, check=check)
 
-TINY = {
+TINY = TINY_DATA | {
     "env": "pendulum",
-    "data.name": "random",
-    "data.size": 256,
-    "data.batch_size": 8,
-    "data.updates": 2,
-    "data.num_shards": 4,
     "hidden": (8,),
     "steps": 2,
     "normalize_q": True,

@@ -27,6 +27,7 @@ from jaxrl.algorithms.diffusion.shared.policies import (
     to_units,
     values_of,
 )
+from jaxrl.algorithms.offline.shared.data import TINY_DATA
 from jaxrl.core.types import Array, Environment
 from jaxrl.diffusion import VariancePreserving
 from jaxrl.kit import AlgorithmBuilder, Recipe, group, loss, static
@@ -75,13 +76,8 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
 idql = AlgorithmBuilder("idql", Config, recipe, check=check)
 
-TINY = {
+TINY = TINY_DATA | {
     "env": "pendulum",
-    "data.name": "random",
-    "data.size": 256,
-    "data.batch_size": 8,
-    "data.updates": 2,
-    "data.num_shards": 4,
     "hidden": (8,),
     "levels": 2,
     "candidates": 2,

@@ -21,12 +21,9 @@ from jaxrl.algorithms.goals.shared.conditioned import (
     SMALL,
     Extraction,
     GoalConditioned,
-    clone_by_advantage,
-    follow_value,
+    extraction_loss,
     make_actor,
     make_source,
-    own_action,
-    with_goal,
 )
 from jaxrl.algorithms.goals.shared.data import GoalShares
 from jaxrl.core import spaces
@@ -113,19 +110,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
     action = spaces.example(space)[None]
     sizes: Any = (env.observation_space, torso.hidden, torso.activation, config.latent)
     by_value = config.extraction.method == "ddpg_bc"
-
-    @loss("actor")
-    def actor_loss(net: Net, x: Transition) -> LossOutput:
-        """Imitate actions by their advantage, or follow the critic and imitate."""
-        h = net.hyper[config.extraction]
-        here = with_goal(x.timestep, x.extras["actor_goal"])
-        policy = net.actor(here)
-        if by_value:
-            q = net.critic(here, own_action(env, policy)).min(0)
-            return LossOutput(follow_value(policy, x.action, q, h.cloning), {"actor_value": q})
-        advantage = net.critic(here, x.action).min(0) - net.value(here)
-        cloned = clone_by_advantage(policy, x.action, advantage, h.temperature)
-        return LossOutput(cloned, {"advantage": advantage})
+    actor_loss = extraction_loss(env, config.extraction)
 
     value = {} if by_value else {"value": Part(Bilinear(*sizes), (timestep,), config.optimizer)}
     of_actions = Bilinear(*sizes, action_space=space)

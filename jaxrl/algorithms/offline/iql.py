@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from jaxrl import losses
-from jaxrl.algorithms.offline.shared.data import Data
+from jaxrl.algorithms.offline.shared.data import TINY_DATA, Data
 from jaxrl.algorithms.offline.shared.implicit import Implicit
 from jaxrl.core import spaces
 from jaxrl.core.examples import example_timestep
@@ -87,13 +87,8 @@ def check(env: Environment, config: Config, name: str) -> None:
 
 iql = AlgorithmBuilder("iql", Config, recipe, check=check)
 
-TINY = {
+TINY = TINY_DATA | {
     "env": "cartpole",
-    "data.name": "random",
-    "data.size": 256,
-    "data.batch_size": 8,
-    "data.updates": 2,
-    "data.num_shards": 4,
     "hidden": (8,),
     "normalization.observation": True,
     "actor.learning_rate_steps": 4.0,

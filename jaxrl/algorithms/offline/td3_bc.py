@@ -17,7 +17,7 @@ from jaxrl.algorithms.continuous_control import td3
 from jaxrl.algorithms.continuous_control.shared import deterministic
 from jaxrl.algorithms.continuous_control.shared.hooks import scaled_reward
 from jaxrl.algorithms.continuous_control.shared.target_smoothing import Cautious
-from jaxrl.algorithms.offline.shared.data import Data
+from jaxrl.algorithms.offline.shared.data import TINY_DATA, Data
 from jaxrl.core.types import Array, Environment
 from jaxrl.kit import AlgorithmBuilder, Recipe, group, hyper
 from jaxrl.kit.acting import add_gaussian_noise
@@ -68,13 +68,8 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
 td3_bc = AlgorithmBuilder("td3_bc", Config, recipe, check=deterministic.check)
 
-TINY = {
+TINY = TINY_DATA | {
     "env": "pendulum",
-    "data.name": "random",
-    "data.size": 256,
-    "data.batch_size": 8,
-    "data.updates": 2,
-    "data.num_shards": 4,
     "data.num_envs": 4,
     "data.capacity": 64,
     "data.warmup": 16,

@@ -24,6 +24,7 @@ import jax.numpy as jnp
 
 from jaxrl import losses
 from jaxrl.algorithms.offline.iql import critic_loss, value_loss
+from jaxrl.algorithms.offline.shared.data import TINY_DATA
 from jaxrl.algorithms.offline.shared.dynamics_loss import dynamics_loss
 from jaxrl.algorithms.offline.shared.outcomes import add_outcomes
 from jaxrl.algorithms.offline.shared.two_phases import TwoPhases, check, dataset_source, make_recipe
@@ -120,13 +121,8 @@ uni_o4 = AlgorithmBuilder(
     "uni_o4", Config, recipe, source, lambda config: 1, check
 )  # one round per update
 
-TINY = {
+TINY = TINY_DATA | {
     "env": "pendulum",
-    "data.name": "random",
-    "data.size": 256,
-    "data.batch_size": 8,
-    "data.updates": 2,
-    "data.num_shards": 4,
     "torso.hidden": (8,),
     "model_hidden": (8,),
     "num_policies": 2,

@@ -24,7 +24,7 @@ from jaxrl.algorithms.goals.shared.data import GoalShares, Played, check_goals
 from jaxrl.core import spaces
 from jaxrl.core.spaces import Space
 from jaxrl.core.types import Array, Environment, Source, TimeStep, Transition, Tree
-from jaxrl.kit import group, hyper, static
+from jaxrl.kit import Loss, LossOutput, Net, group, hyper, loss, static
 from jaxrl.kit.groups import INF, Optimizer, Target, Torso
 from jaxrl.networks import encoders
 from jaxrl.networks.actor_critic import Actor
@@ -199,3 +199,23 @@ SMALL = {
     "data.num_shards": 4,
     "torso.hidden": (8,),
 }
+
+
+def extraction_loss(env: Environment, extraction: Extraction) -> Loss:
+    """Return the policy's loss, of the parts `critic`, [E, B], and for weighted clones `value`."""
+    by_value = extraction.method == "ddpg_bc"
+
+    @loss("actor")
+    def actor_loss(net: Net, x: Transition) -> LossOutput:
+        """Imitate actions by their advantage, or follow the critics and imitate."""
+        h = net.hyper[extraction]
+        here = with_goal(x.timestep, x.extras["actor_goal"])
+        policy = net.actor(here)
+        if by_value:
+            q = net.critic(here, own_action(env, policy)).min(0)
+            return LossOutput(follow_value(policy, x.action, q, h.cloning), {"actor_value": q})
+        advantage = net.critic(here, x.action).min(0) - net.value(here)
+        cloned = clone_by_advantage(policy, x.action, advantage, h.temperature)
+        return LossOutput(cloned, {"advantage": advantage})
+
+    return actor_loss
