@@ -74,7 +74,6 @@ def test_airls_log_odds_are_a_shaped_reward_less_the_policys_density(no_training
         (gail.gail, {"normalization.reward": True}, "normalization.reward is on"),
         (airl.airl, {"memory.recurrent": 4}, "single steps"),
         (gail.gail, {"discriminator.passes.minibatches": 5}, "5"),
-        (gail.gail, {"demonstrations.steps": 4_000}, "has 200 steps"),
     ],
 )
 def test_what_does_not_fit_is_said(builder, changes, message, no_training):

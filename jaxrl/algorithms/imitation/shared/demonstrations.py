@@ -5,7 +5,6 @@ from __future__ import annotations
 import jax
 
 from jaxrl.algorithms.offline.shared import making
-from jaxrl.core.errors import UserError
 from jaxrl.core.types import Environment, Source, Transition
 from jaxrl.kit import group, static
 from jaxrl.sources.beside import beside
@@ -24,20 +23,11 @@ class Demonstrations:
     seed: int = static(0, low=0, high=2**32 - 1)
     """Seed of a dataset that is made."""
     steps: int = static(4_000, low=1)
-    """Number of steps that are shown: the first of the dataset."""
+    """Largest number of steps that are shown: the first of the dataset."""
 
     def load(self, env: Environment) -> Transition:
-        """Return the steps that are shown [N].
-
-        Raises `UserError` where the dataset has fewer, and as `making.load` does.
-        """
+        """Return the steps that are shown [N]. Raises `UserError` as `making.load` does."""
         data = making.load(env, self.name, self.size, self.seed)
-        held = len(data.transitions.reward)
-        if self.steps > held:
-            raise UserError(
-                f"demonstrations.steps is {self.steps}; the dataset '{self.name}' of '{env.name}' "
-                f"has {held} steps."
-            )
         return jax.tree.map(lambda x: x[: self.steps], data.transitions)
 
     def beside(self, env: Environment, played: Source, rows: int, num_shards: int) -> Source:
