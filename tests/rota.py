@@ -34,13 +34,21 @@ CONTRACT = "tests/contracts/test_registry.py"
 CORE = ("dqn", "iql", "muzero", "ppo")
 # Days in which all tests of functions that nothing uses have their turn.
 UNUSED = 5
-# Folders of tests that depend on Python code alone, whose files take turns where a change cannot
-# affect them, and the days in which all have theirs.
+# Folders of tests whose files take turns where a change cannot affect them, and the days in which
+# all have theirs. Files that read configurations, records, pages or other tests always run, since
+# the graph of imports does not see these.
 TAKING_TURNS = tuple(
     f"tests/{folder}/"
     for folder in (
         *("core", "datasets", "envs", "evaluation", "evidence", "exact", "export", "kit"),
         *("learning", "networks", "runtime", "sources", "sweeps", "tasks", *ROOMS),
+    )
+)
+ALWAYS = frozenset(
+    f"tests/{file}.py"
+    for file in (
+        *("core/test_checks", "evidence/test_pages", "evidence/test_run", "losses/test_index"),
+        "runtime/test_configuration",
     )
 )
 FILE_TURNS = 3
@@ -165,7 +173,8 @@ class Plan:
             return file not in self.own_today
         if file in self.files:
             return False
-        if file.startswith(TAKING_TURNS) and not in_turn(subject(file), FILE_TURNS, self.day):
+        takes_turns = file.startswith(TAKING_TURNS) and file not in ALWAYS
+        if takes_turns and not in_turn(subject(file), FILE_TURNS, self.day):
             return True
         if file not in self.tested:
             return False

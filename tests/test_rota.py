@@ -101,6 +101,8 @@ def test_files_that_a_change_cannot_affect_take_turns():
     # Tests that read texts and figures always run.
     assert days_of("tests/test_pages.py", "test_it") == DAYS
     assert days_of("tests/commands/test_train.py", "test_it") == DAYS
+    assert days_of("tests/runtime/test_configuration.py", "test_it") == DAYS
+    assert all((rota.ROOT / file).exists() for file in rota.ALWAYS)
 
 
 def test_functions_are_compiled_on_the_days_of_their_test_file():

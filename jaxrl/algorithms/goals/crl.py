@@ -16,11 +16,11 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from jaxrl import losses
-from jaxrl.algorithms.goals import gciql
 from jaxrl.algorithms.goals.shared.conditioned import (
     SMALL,
     Extraction,
     GoalConditioned,
+    check_extraction,
     extraction_loss,
     make_actor,
     make_source,
@@ -130,6 +130,6 @@ def source(env: Environment, config: Config) -> Source:
     return make_source(env, config, config.value_goals.shares(), others)
 
 
-crl = AlgorithmBuilder("crl", Config, recipe, source, check=gciql.check)
+crl = AlgorithmBuilder("crl", Config, recipe, source, check=check_extraction)
 
 TINY = SMALL | {"latent": 4}

@@ -17,17 +17,16 @@ from jaxrl.algorithms.goals.shared.conditioned import (
     Extraction,
     GoalValue,
     GoalValues,
+    check_extraction,
     extraction_loss,
     make_actor,
     value_source,
 )
-from jaxrl.algorithms.goals.shared.conditioned import check as check_conditioned
 from jaxrl.core import spaces
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Array, Environment, Transition
 from jaxrl.kit import AlgorithmBuilder, LossOutput, Net, Part, Recipe, group, loss
 from jaxrl.kit.acting import sample
-from jaxrl.networks.heads import check_bounded
 
 
 @group
@@ -78,13 +77,6 @@ def recipe(env: Environment, config: Config) -> Recipe:
     )
 
 
-def check(env: Environment, config: Config, name: str) -> None:
-    """Raise `UserError` as in the family, and for "ddpg_bc" without bounded numbers as actions."""
-    check_conditioned(env, config, name)
-    if config.extraction.method == "ddpg_bc":
-        check_bounded(env.action_space, f"{name} with the extraction 'ddpg_bc'")
-
-
-gciql = AlgorithmBuilder("gciql", Config, recipe, value_source, check=check)
+gciql = AlgorithmBuilder("gciql", Config, recipe, value_source, check=check_extraction)
 
 TINY = SMALL

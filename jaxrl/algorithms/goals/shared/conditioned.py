@@ -29,7 +29,7 @@ from jaxrl.kit.groups import INF, Optimizer, Target, Torso
 from jaxrl.networks import encoders
 from jaxrl.networks.actor_critic import Actor
 from jaxrl.networks.dense import dense
-from jaxrl.networks.heads import Distribution, check_action_space
+from jaxrl.networks.heads import Distribution, check_action_space, check_bounded
 from jaxrl.networks.initializers import initializer
 from jaxrl.networks.torsos import MLP, image_encoder
 from jaxrl.sources.hindsight import Shares, hindsight
@@ -219,3 +219,13 @@ def extraction_loss(env: Environment, extraction: Extraction) -> Loss:
         return LossOutput(cloned, {"advantage": advantage})
 
     return actor_loss
+
+
+def check_extraction(env: Environment, config: Any, name: str) -> None:
+    """Raise `UserError` as `check`, and for "ddpg_bc" without bounded numbers as actions.
+
+    config: settings with an `extraction`.
+    """
+    check(env, config, name)
+    if config.extraction.method == "ddpg_bc":
+        check_bounded(env.action_space, f"{name} with the extraction 'ddpg_bc'")
