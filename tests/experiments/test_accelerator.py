@@ -16,7 +16,7 @@ def commands(monkeypatch):
     """Commands that were run; each ends well, but for those of tests."""
     commands = []
 
-    def run(command):
+    def run(command, seconds=0.0):
         commands.append(command)
         if "pytest" in command:
             return {"exit_status": 1, "last_line": "1 failed", "output": "FAILED tests/a.py::b - c"}
@@ -42,6 +42,30 @@ def test_every_family_is_trained_and_what_ended_well_is_not_run_again(commands, 
     commands.clear()
     accelerator.main(["--output", str(output)])
     assert [command[1] for command in commands] == ["pytest"]
+
+
+def test_what_matters_most_is_run_in_the_minutes_that_there_are(
+    commands, tmp_path, monkeypatch, capsys
+):
+    output = tmp_path / "record.json"
+    accelerator.main(["--output", str(output), "--minutes", "5"])
+    parts = json.loads(output.read_text())["parts"]
+    assert 5 < len(parts) < 20 and {"benchmark", "tests"} < set(parts)
+    assert all((accelerator.ROOT / name).is_file() for name in parts if "/" in name)
+    output.unlink()
+    clock = iter(range(0, 10_000, 100))  # each look at the clock finds 100 s gone
+    monkeypatch.setattr(accelerator.time, "monotonic", lambda: next(clock))
+    accelerator.main(["--output", str(output), "--minutes", "5"])
+    assert set(json.loads(output.read_text())["parts"]) == {
+        "benchmark",
+        "configs/ppo/cartpole.yaml",
+    }
+    assert "tests did not fit into 5 minutes" in capsys.readouterr().out
+
+
+def test_a_part_that_takes_too_long_is_ended_with_what_it_started():
+    ended = accelerator.run(["-c", "import time; print('begun', flush=True); time.sleep(60)"], 3.0)
+    assert ended == {"exit_status": -1, "last_line": "not done after 3 s", "output": "begun\n"}
 
 
 def test_a_machine_without_an_accelerator_and_a_record_of_another(commands, tmp_path, monkeypatch):
