@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxrl.core import metrics as m
 from jaxrl.core.learn import learn
@@ -47,7 +48,9 @@ def toy_agent(needs=(), hyper=None, update=None):
             {"loss": loss}, {"weight": weight}
         )
 
-    defaults = {"rate": jnp.float32(0.25), "breaks_at": jnp.float32(NOT)}
+    # NumPy arrays, as settings are: jax 0.11 and 0.12 fail for arrays of JAX that two jits close
+    # over.
+    defaults = {"rate": np.asarray(0.25, np.float32), "breaks_at": np.asarray(NOT, np.float32)}
     return Agent(
         "toy", init, act, update or default_update, hyper=defaults | (hyper or {}), needs=needs
     )

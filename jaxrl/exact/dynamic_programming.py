@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxrl.core import precise
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Array
 
@@ -49,7 +50,7 @@ def action_values(
     terminal: Array | None = None,
 ) -> Array:
     """Q [S, A]: reward plus discounted `values` [S] of the successors (Sutton and Barto, 4.6)."""
-    following = live_transition(transition, terminal) @ values
+    following = precise.matmul(live_transition(transition, terminal), values)
     return expected_reward(transition, reward, terminal) + discount * following
 
 
@@ -83,7 +84,7 @@ def policy_evaluation(
 def state_transition(transition: Array, policy: Array, terminal: Array | None = None) -> Array:
     """The Markov chain [S, S] of states under `policy`; terminal states have no successors."""
     check_shapes(transition, policy=policy)
-    return jnp.einsum("sa,sat->st", policy, live_transition(transition, terminal))
+    return precise.einsum("sa,sat->st", policy, live_transition(transition, terminal))
 
 
 def greedy_policy(q: Array) -> Array:

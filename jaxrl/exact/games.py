@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl import solvers
-from jaxrl.core import random
+from jaxrl.core import precise, random
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Array, Environment, Policy, TimeStep, Tree
 from jaxrl.envs.games.rules import PLAYERS, Rules
@@ -112,7 +112,7 @@ def reach(game: Game, table: Array) -> Array:
 
 def value(game: Game, reaches: Array) -> Array:
     """Expected payoff of each player, [2], if player p plays with the reach `reaches[p]` [Z]."""
-    return jnp.dot(game.chance * reaches.prod(0), game.payoff)
+    return precise.matmul(game.chance * reaches.prod(0), game.payoff)
 
 
 def best_response(game: Game, reaches: Array, player: int) -> tuple[Array, Array]:
@@ -174,7 +174,7 @@ def _cached_game(env: Environment) -> Game:
 def mixture(game: Game, tables: Array, weights: Array) -> Array:
     """The reaches [2, Z] of players who draw one of `tables` [K, I, A] with probabilities `weights`
     [K] before each game and play it throughout."""
-    return jnp.einsum("k,kpz->pz", weights, jax.vmap(lambda t: reach(game, t))(tables))
+    return precise.einsum("k,kpz->pz", weights, jax.vmap(lambda t: reach(game, t))(tables))
 
 
 def matrix_nash(payoff: Array, mask: Array | None = None, iterations: int = 1000) -> Array:
@@ -193,11 +193,13 @@ def matrix_nash(payoff: Array, mask: Array | None = None, iterations: int = 1000
     def step(carry, t):
         regret, other_regret, total = carry
         policy = solvers.regret_matching(regret, masks[0])
-        gain = -(policy @ payoff)
+        gain = -precise.matmul(policy, payoff)
         other = solvers.regret_matching(other_regret, masks[1])
-        other_regret = solvers.regret_matching_plus(other_regret, gain - gain @ other)
-        gain = payoff @ solvers.regret_matching(other_regret, masks[1])
-        regret = solvers.regret_matching_plus(regret, gain - gain @ policy)
+        other_regret = solvers.regret_matching_plus(
+            other_regret, gain - precise.matmul(gain, other)
+        )
+        gain = precise.matmul(payoff, solvers.regret_matching(other_regret, masks[1]))
+        regret = solvers.regret_matching_plus(regret, gain - precise.matmul(gain, policy))
         return (regret, other_regret, total + t * policy), None
 
     zero = jnp.zeros(rows), jnp.zeros(columns), jnp.zeros(rows)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jax import lax
 
+from jaxrl.core import precise
 from jaxrl.core.types import Array
 from jaxrl.exact.dynamic_programming import check_shapes, state_transition
 
@@ -74,7 +75,7 @@ def finite_horizon_occupancy(
     policies = jnp.broadcast_to(policy, (horizon, *transition.shape[:2]))
 
     def forward(distribution, policy):
-        following = distribution @ state_transition(transition, policy, terminal)
+        following = precise.matmul(distribution, state_transition(transition, policy, terminal))
         return following, following
 
     _, later = lax.scan(forward, initial, policies)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import jax
 
+from jaxrl.core import precise
 from jaxrl.core.types import Array
 from jaxrl.exact.dynamic_programming import action_values, check_shapes, policy_evaluation
 from jaxrl.exact.occupancy import occupancy
@@ -43,7 +44,7 @@ def expected_return(
     check_shapes(transition, policy=logits, initial=initial)
     policy = jax.nn.softmax(logits, axis=-1)
     values = policy_evaluation(transition, reward, policy, discount, terminal, temperature)
-    return initial @ values
+    return precise.matmul(initial, values)
 
 
 def policy_gradient(

@@ -26,6 +26,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from jaxrl.core import precise
 from jaxrl.core.types import Array, Key, struct
 from jaxrl.exact.answers import frontier
 
@@ -116,7 +117,7 @@ def reward_model(pairs: Array, features: Array, ridge: float = 1e-3, steps: int 
     """
 
     def objective(w):
-        score = features @ w
+        score = precise.matmul(features, w)
         table = jax.nn.log_sigmoid(score[:, None] - score)
         return -(pairs * table).sum() + ridge * (w**2).sum()
 
@@ -124,7 +125,7 @@ def reward_model(pairs: Array, features: Array, ridge: float = 1e-3, steps: int 
         return w - jnp.linalg.solve(jax.hessian(objective)(w), jax.grad(objective)(w))
 
     begin = jnp.zeros(features.shape[1], features.dtype)
-    score = features @ jax.lax.fori_loop(0, steps, step, begin)
+    score = precise.matmul(features, jax.lax.fori_loop(0, steps, step, begin))
     return score - score.mean()
 
 
@@ -142,7 +143,7 @@ def follow(
     reference: [A]. features: [A, K]; the identity for a table.
     """
     optimizer = optax.adam(learning_rate)
-    policy = lambda w: jax.nn.log_softmax(reference + features @ w)
+    policy = lambda w: jax.nn.log_softmax(reference + precise.matmul(features, w))
 
     def step(carry, _):
         w, state = carry
@@ -212,7 +213,7 @@ def fit_overoptimization(kl: Array, gold: Array) -> Overoptimization:
     gain = gold - gold[0]
     terms = jnp.stack([d, -d * jnp.log(jnp.where(d > 0, d, 1))], -1)
     found = jnp.linalg.lstsq(terms, gain)[0]
-    left = ((gain - terms @ found) ** 2).sum()
+    left = ((gain - precise.matmul(terms, found)) ** 2).sum()
     total = ((gain - gain.mean()) ** 2).sum()
     return Overoptimization(found[0], found[1], 1 - left / jnp.where(total > 0, total, 1))
 

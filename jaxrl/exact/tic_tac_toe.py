@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrl.core import precise
 from jaxrl.core.types import Array, Environment, Policy
 from jaxrl.envs.games.opponents import against
 from jaxrl.envs.games.tic_tac_toe import tic_tac_toe
@@ -27,7 +28,7 @@ _WEIGHTS = 3 ** np.arange(FIELDS)
 def code(observation: Array) -> Array:
     """The number of a position [..., 18], with its stones as digits in base 3: int32 [...]."""
     mine, theirs = observation[..., :FIELDS], observation[..., FIELDS:]
-    return ((mine + 2 * theirs) @ jnp.asarray(_WEIGHTS, jnp.float32)).astype(jnp.int32)
+    return precise.matmul(mine + 2 * theirs, jnp.asarray(_WEIGHTS, jnp.float32)).astype(jnp.int32)
 
 
 @functools.cache

@@ -11,6 +11,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from jaxrl.core import precise
 from jaxrl.core.types import Array, Tree
 from jaxrl.exact.answers import Answers
 
@@ -44,8 +45,8 @@ def token_advantages(answers: Answers, log_prob: Array) -> Array:
 
     def value(count: int) -> Array:
         same = (text[:, None, :count] == text[None, :, :count]).all(-1)
-        expected = jnp.einsum("ab,pb->pa", same.astype(p.dtype), p * answers.reward)
-        return expected / jnp.einsum("ab,pb->pa", same.astype(p.dtype), p)
+        expected = precise.einsum("ab,pb->pa", same.astype(p.dtype), p * answers.reward)
+        return expected / precise.einsum("ab,pb->pa", same.astype(p.dtype), p)
 
     values = jnp.stack([value(count) for count in range(text.shape[1] + 1)], -1)
     # Once an answer has ended, its prefixes are all of one answer, also if it was cut off.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core import precise
 from jaxrl.core.types import Array
 
 __all__ = [
@@ -124,11 +125,11 @@ def nash_weights(
     g = jax.lax.stop_gradient(task_gradients).astype(dtype)
     size = jnp.sqrt(jnp.square(g).sum(-1, keepdims=True))
     g = g / jnp.where(size > 0, size, 1)
-    matrix = g @ jnp.swapaxes(g, -1, -2) + ridge * jnp.eye(g.shape[-2], dtype=dtype)
+    matrix = precise.matmul(g, jnp.swapaxes(g, -1, -2)) + ridge * jnp.eye(g.shape[-2], dtype=dtype)
     p = power.astype(dtype)
 
     def newton(b: Array, p: Array) -> Array:
-        slope = (matrix @ b[..., None])[..., 0] - p / b
+        slope = precise.matmul(matrix, b[..., None])[..., 0] - p / b
         hessian = matrix + (p / jnp.square(b))[..., None] * jnp.eye(b.shape[-1], dtype=dtype)
         return jnp.linalg.solve(hessian, slope[..., None])[..., 0]
 

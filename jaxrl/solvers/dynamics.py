@@ -8,6 +8,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.precise import matmul
 from jaxrl.core.types import Array
 from jaxrl.losses.divergences.entropy_and_kl import sparsemax
 from jaxrl.losses.reductions import _full_mask
@@ -281,11 +282,11 @@ def cgo(
     turned = jnp.swapaxes(cross, -1, -2)
 
     def solve(forth, back, right):
-        matrix = jnp.eye(forth.shape[-2], dtype=precise) + a**2 * forth @ back
+        matrix = jnp.eye(forth.shape[-2], dtype=precise) + a**2 * matmul(forth, back)
         return jnp.linalg.solve(matrix, right[..., None])[..., 0].astype(dtype)
 
-    x_right = g_x + a * (cross @ g_y[..., None])[..., 0]
-    y_right = g_y - a * (turned @ g_x[..., None])[..., 0]
+    x_right = g_x + a * matmul(cross, g_y[..., None])[..., 0]
+    y_right = g_y - a * matmul(turned, g_x[..., None])[..., 0]
     return solve(cross, turned, x_right), solve(turned, cross, y_right)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core import precise
 from jaxrl.core.types import Array
 from jaxrl.losses.games.equilibria import _axis_names, _player_payoff, deviation_payoff
 
@@ -56,8 +57,8 @@ def duality_gap(payoff: Array, policy: Array, other_policy: Array) -> Array:
       "Computing approximate equilibria in sequential adversarial games by exploitability descent".
     Example: `solvers.duality_gap(payoff, policy, other_policy)`
     """
-    best = jnp.einsum("...ab,...b->...a", payoff, other_policy).max(-1)
-    return best - jnp.einsum("...ab,...a->...b", payoff, policy).min(-1)
+    best = precise.einsum("...ab,...b->...a", payoff, other_policy).max(-1)
+    return best - precise.einsum("...ab,...a->...b", payoff, policy).min(-1)
 
 
 def cce_gap(payoff: Array, joint: Array, players: int) -> Array:
@@ -81,7 +82,7 @@ def cce_gap(payoff: Array, joint: Array, players: int) -> Array:
         mine = _player_payoff(payoff, players, player)
         rest = every.replace(every[player], "")
         others = joint.sum(joint.ndim - players + player)
-        best = jnp.einsum(f"...{every},...{rest}->...{every[player]}", mine, others).max(-1)
+        best = precise.einsum(f"...{every},...{rest}->...{every[player]}", mine, others).max(-1)
         return jnp.maximum(best - (mine * joint).sum(actions), 0)
 
     return jnp.stack([gain(player) for player in range(players)], -1).sum(-1)
@@ -107,7 +108,7 @@ def ce_gap(payoff: Array, joint: Array, players: int) -> Array:
     def gain(player):
         mine = _player_payoff(payoff, players, player)
         advised = every.replace(every[player], "z")
-        value = jnp.einsum(f"...{advised},...{every}->...z{every[player]}", joint, mine)
+        value = precise.einsum(f"...{advised},...{every}->...z{every[player]}", joint, mine)
         follow = jnp.diagonal(value, axis1=-2, axis2=-1)
         return (value.max(-1) - follow).sum(-1)
 

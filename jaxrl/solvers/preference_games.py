@@ -6,8 +6,8 @@ preference[..., i, j] is the probability that i is preferred to j; preference + 
 from __future__ import annotations
 
 import jax
-import jax.numpy as jnp
 
+from jaxrl.core import precise
 from jaxrl.core.types import Array
 from jaxrl.losses.divergences.entropy_and_kl import categorical_kl
 from jaxrl.solvers.dynamics import mirror_descent
@@ -41,7 +41,7 @@ def geometric_mixture(logits: Array, reference_logits: Array, weight: Array | fl
 
 def _win_rates(preference: Array, logits: Array) -> Array:
     """Return the probability of each answer to beat a policy's samples."""
-    return jnp.einsum("...ij,...j->...i", preference, jax.nn.softmax(logits))
+    return precise.einsum("...ij,...j->...i", preference, jax.nn.softmax(logits))
 
 
 def preference_gap(

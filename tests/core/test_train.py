@@ -262,8 +262,9 @@ def test_inside_another_program_there_is_no_call_of_its_own():
     """A program that trains is the same one whether or not `train` is jitted."""
     begin = start(algorithm(), random.key(0))
     program = jax.make_jaxpr(lambda run: train(algorithm(), run, 3))(begin)
-    assert [x.primitive.name for x in program.eqns if x.params.get("name") == "_train"] == []
-    assert "scan" in {x.primitive.name for x in program.eqns}
+    calls = [x for x in program.eqns if x.params.get("name") == "_train"]
+    assert all(x.params["inline"] for x in calls)  # before jax 0.11 there are none left
+    assert " = scan[" in str(program)
 
 
 def test_no_steps_change_nothing():

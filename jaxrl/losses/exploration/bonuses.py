@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core import precise
 from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 from jaxrl.losses.distances import euclidean_distance
@@ -175,7 +176,7 @@ def elliptical_bonus(features: Array, precision: Array) -> Array:
     root = jnp.linalg.cholesky(jax.lax.stop_gradient(precision).astype(wide))
     identity = jnp.broadcast_to(jnp.eye(root.shape[-1], dtype=wide), root.shape)
     inverse = jax.scipy.linalg.solve_triangular(root, identity, lower=True)
-    whitened = (inverse @ features.astype(wide)[..., None])[..., 0]
+    whitened = precise.matmul(inverse, features.astype(wide)[..., None])[..., 0]
     return euclidean_distance(whitened, 0.0).astype(features.dtype)
 
 
@@ -198,7 +199,7 @@ def elliptical_precision(precision: Array, features: Array, mask: Array | None =
     precision, features = jax.lax.stop_gradient((precision, features))
     if mask is not None:
         features = jnp.where(mask[..., None], features, 0)
-    return precision + jnp.swapaxes(features, -1, -2) @ features
+    return precision + precise.matmul(jnp.swapaxes(features, -1, -2), features)
 
 
 @check_arguments

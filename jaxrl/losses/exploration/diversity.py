@@ -7,6 +7,7 @@ import math
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core import precise
 from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 from jaxrl.losses.distances import euclidean_distance, rbf_kernel
@@ -117,8 +118,9 @@ def svgd(particles: Array, score: Array, bandwidth: Array | float) -> Array:
     kernel = rbf_kernel(particles, particles, bandwidth)
     width = jnp.asarray(bandwidth, particles.dtype)[..., None, None]
     # sum_j k_ij (x_i - x_j) / width^2, without the differences themselves
-    repulsion = (kernel.sum(-1, keepdims=True) * particles - kernel @ particles) / jnp.square(width)
-    return (kernel @ score + repulsion) / particles.shape[-2]
+    near = precise.matmul(kernel, particles)
+    repulsion = (kernel.sum(-1, keepdims=True) * particles - near) / jnp.square(width)
+    return (precise.matmul(kernel, score) + repulsion) / particles.shape[-2]
 
 
 def _spectrum(kernel: Array) -> Array:

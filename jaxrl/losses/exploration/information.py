@@ -7,6 +7,7 @@ import math
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core import precise
 from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 from jaxrl.losses.divergences.entropy_and_kl import gaussian_kl
@@ -151,7 +152,7 @@ def fisher_information(jacobian: Array, scale: Array) -> Array:
     Example: `losses.fisher_information(jacobian, scale)`
     """
     weighted = jacobian / scale[..., None]
-    return jnp.swapaxes(weighted, -1, -2) @ weighted
+    return precise.matmul(jnp.swapaxes(weighted, -1, -2), weighted)
 
 
 @check_arguments

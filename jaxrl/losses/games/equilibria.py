@@ -10,6 +10,7 @@ import math
 
 import jax.numpy as jnp
 
+from jaxrl.core import precise
 from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 
@@ -51,7 +52,7 @@ def deviation_payoff(payoff: Array, policy: Array) -> Array:
         others = [j for j in range(players) if j != player]
         terms = ",".join(["..." + every, *("..." + every[j] for j in others)])
         opponents = (policy[..., j, :] for j in others)
-        return jnp.einsum(
+        return precise.einsum(
             f"{terms}->...{every[player]}", _player_payoff(payoff, players, player), *opponents
         )
 

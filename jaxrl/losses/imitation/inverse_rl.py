@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
+from jaxrl.core import precise
 from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 from jaxrl.losses.distances import safe_norm
@@ -148,5 +149,7 @@ def shaping_distance(
     states = jnp.eye(transition.shape[0], dtype=wide)
     shaping = (discount * transition.astype(wide) - states[:, None, :]).reshape(-1, len(states))
     difference = (reward - other_reward).astype(wide).ravel()
-    potential = jnp.linalg.solve(shaping.T @ shaping, shaping.T @ difference)
-    return safe_norm(difference - shaping @ potential).astype(reward.dtype)
+    potential = jnp.linalg.solve(
+        precise.matmul(shaping.T, shaping), precise.matmul(shaping.T, difference)
+    )
+    return safe_norm(difference - precise.matmul(shaping, potential)).astype(reward.dtype)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core import precise
 from jaxrl.core.checks import check_arguments
 from jaxrl.core.types import Array
 
@@ -45,7 +46,7 @@ def _center(x: Array, mask: Array | None) -> tuple[Array, Array]:
 def _covariances(x: Array, y: Array, mask: Array | None) -> tuple[Array, Array, Array]:
     """Return the covariances of x, of y, and of x with y."""
     (x, number), (y, _) = _center(x, mask), _center(y, mask)
-    product = lambda a, b: jnp.swapaxes(a, -1, -2) @ b / number
+    product = lambda a, b: precise.matmul(jnp.swapaxes(a, -1, -2), b) / number
     return product(x, x), product(y, y), product(x, y)
 
 
@@ -149,8 +150,10 @@ def task_vector(
     x, number = _masked_samples(features, mask)
     y, _ = _masked_samples(reward[..., None], mask)
     transposed = jnp.swapaxes(x, -1, -2)
-    gram = transposed @ x / number + ridge * jnp.eye(x.shape[-1], dtype=x.dtype)
-    return jnp.linalg.solve(gram, transposed @ y / number)[..., 0].astype(features.dtype)
+    gram = precise.matmul(transposed, x) / number + ridge * jnp.eye(x.shape[-1], dtype=x.dtype)
+    return jnp.linalg.solve(gram, precise.matmul(transposed, y) / number)[..., 0].astype(
+        features.dtype
+    )
 
 
 @check_arguments
