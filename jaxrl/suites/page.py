@@ -79,6 +79,14 @@ def _flatten(config: Any, prefix: str = "") -> dict[str, Any]:
     return {name: value for part in found for name, value in part.items()}
 
 
+def policies(suite: Suite) -> str:
+    """Say which policies the returns of the suite are of."""
+    sampled = [name for name, place in suite.environments.items() if not place.greedy]
+    if len(sampled) == len(suite.environments):
+        return "Returns with sampled actions"
+    return "Greedy returns" + (f" (sampled actions in {', '.join(sampled)})" if sampled else "")
+
+
 def write(suite: Suite, records: Sequence[Record], folder: Path) -> None:
     """Write the suite's page to `folder`, with a picture of each environment's learning curves.
 
@@ -96,7 +104,7 @@ def write(suite: Suite, records: Sequence[Record], folder: Path) -> None:
         "",
         suite.text.strip(),
         "",
-        f"Greedy returns of {suite.episodes} episodes after the last step: the interquartile mean "
+        f"{policies(suite)} of {suite.episodes} episodes after the last step: the interquartile mean "
         "over seeds and its 95 % interval (stratified bootstrap; with so few seeds it is too "
         "narrow). All environments are pooled with scores from 0 to 1 between "
         + ", ".join(f"{x.low:g} and {x.high:g} ({name})" for name, x in suite.environments.items())
@@ -137,7 +145,7 @@ def write(suite: Suite, records: Sequence[Record], folder: Path) -> None:
         if curves:
             picture = f"{suite.name}-{environment}.svg"
             where = folder / picture
-            learning_curves(curves, where, title=environment, ylabel="greedy return", robust=True)
+            learning_curves(curves, where, title=environment, ylabel="greedy return" if suite.environments[environment].greedy else "return", robust=True)
             lines += [
                 "",
                 f"## {environment}",

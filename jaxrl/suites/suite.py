@@ -30,6 +30,8 @@ class SuiteEnvironment:
         counts none without it.
     metrics: other metrics of an episode that the page reports.
     strip: number of steps between two frames of the page's strip of a policy; 0 for no strip.
+    agent: settings of every agent there, such as its data, under those of the algorithm.
+    greedy: whether evaluations act greedily, or sample actions.
     score: name in `bsuite.SCORES` of a rule that says from all training episodes whether a seed
         has solved the environment; empty for none.
     """
@@ -42,6 +44,8 @@ class SuiteEnvironment:
     wrappers: tuple[Any, ...] = ()
     metrics: tuple[str, ...] = ()
     strip: int = 0
+    agent: dict[str, Any] = dataclasses.field(default_factory=dict)
+    greedy: bool = True
     score: str = ""
 
 
@@ -282,9 +286,10 @@ def runs(
                     "seeds": number,
                     "evaluate_every": steps // EVALUATIONS,
                     "evaluate_episodes": suite.episodes,
+                    "evaluate_greedy": place.greedy,
                     "out": str(Path("runs") / "suites" / suite.name),
                     "name": f"{run_folder.slug(algorithm)}-{run_folder.slug(environment)}{suffix}",
-                    "agent": _lay_over(entry.agent, change.agent),
+                    "agent": _lay_over(_lay_over(place.agent, entry.agent), change.agent),
                 }
             )
             found.append(Run(algorithm, environment, config, minutes, minutes > suite.longest))

@@ -245,6 +245,17 @@ def test_an_environment_can_have_a_budget_and_settings_of_its_own(suite, tmp_pat
     assert capsys.readouterr().out.splitlines()[-1].startswith("2.0 hours")
 
 
+def test_an_environment_can_have_settings_of_every_agent_and_sampled_actions(suite, tmp_path):
+    bandit = "bandit: {env: bandit, low: 0, high: 1, random: 0.1"
+    mine = bandit + ", greedy: false, agent: {torso: {hidden: [8]}, optimizer: {learning_rate: 1}}"
+    read = change_suite(tmp_path, (bandit, mine))
+    runs = {x.environment: x.config for x in command.runs(read, ["PPO"])}
+    assert runs["catch"].evaluate_greedy and not runs["bandit"].evaluate_greedy
+    assert runs["bandit"].agent.torso.hidden == (4,)  # the algorithm's own prevail
+    assert runs["bandit"].agent.optimizer.learning_rate == 1
+    assert page.policies(read) == "Greedy returns (sampled actions in bandit)"
+
+
 def test_a_run_that_is_too_long_is_trained_only_if_asked_for(suite, tmp_path, monkeypatch):
     change_suite(tmp_path, ("published:", CHANGES.strip("\n") + "\npublished:"))
     trained = []
@@ -485,7 +496,7 @@ def test_random_play_returns_what_the_suites_say(path):
     for place in suite.environments.values():
         if place.random is None:
             continue
-        env = envs.make(place.env, **place.env_params)
+        env = wrapping.wrap(envs.make(place.env, **place.env_params), place.wrappers)
         returns = evaluate(env, random_policy(env), random.key(1), 400, False).returns
         error = 5 * float(np.std(returns)) / 20 + 0.05 * abs(place.random)
         np.testing.assert_allclose(np.mean(returns), place.random, atol=error, err_msg=place.env)
