@@ -224,7 +224,7 @@ def budgets(suite: Suite) -> list[str]:
     """Return a table of steps and seeds by environment, if they differ for some algorithm."""
     if not any(x.changes for x in suite.algorithms.values()):
         return []
-    lines = ["", "Environment steps of each seed (seeds):", ""]
+    lines = ["", "Steps of each seed (seeds):", ""]
     lines += ["| algorithm | " + " | ".join(suite.environments) + " |"]
     lines += ["| --- |" + " ---: |" * len(suite.environments)]
     for name, entry in suite.algorithms.items():

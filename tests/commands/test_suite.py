@@ -13,6 +13,7 @@ from jaxrl import envs
 from jaxrl.commands import suite as command
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
+from jaxrl.envs.adapters import wrapping
 from jaxrl.envs.policies import random_policy
 from jaxrl.evaluation.evaluate import evaluate
 from jaxrl.runtime import building, configuration, files, log
@@ -458,7 +459,7 @@ def test_records_that_cannot_be_read(suite, tmp_path, text):
 
 
 @pytest.mark.parametrize("path", sorted(SUITES.glob("*.yaml")), ids=lambda x: x.stem)
-def test_every_suite_can_be_trained(path):
+def test_every_suite_can_be_trained(path, no_training):
     """The environments exist and have the suite's metrics; the algorithms can be built."""
     suite = command.read(str(path))
     chosen = command.runs(suite)
