@@ -75,6 +75,7 @@ BUILT_IN = {
     "ruled_words": "jaxrl.envs.language.ruled_words:ruled_words",
     "second_try": "jaxrl.envs.language.second_try:second_try",
     "shorter_programs": "jaxrl.envs.language.shorter_programs:shorter_programs",
+    "signed_sums": "jaxrl.envs.language.signed_sums:signed_sums",
     "splitting": "jaxrl.envs.language.arithmetic:splitting",
     "strategies": "jaxrl.envs.language.strategies:strategies",
     "text_maze": "jaxrl.envs.language.text_maze:text_maze",
