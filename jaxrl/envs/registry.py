@@ -70,6 +70,7 @@ BUILT_IN = {
     "countdown": "jaxrl.envs.language.countdown:countdown",
     "guess_letter": "jaxrl.envs.language.guess_letter:guess_letter",
     "hinted_addition": "jaxrl.envs.language.arithmetic:hinted_addition",
+    "instructed_words": "jaxrl.envs.language.instructed_words:instructed_words",
     "judged_words": "jaxrl.envs.language.judged_words:judged_words",
     "lookup": "jaxrl.envs.language.lookup:lookup",
     "ruled_words": "jaxrl.envs.language.ruled_words:ruled_words",
