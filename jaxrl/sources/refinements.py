@@ -139,7 +139,7 @@ def refined_pairs(
             writer = say_first(policy, flat(said), flat(turns))
             return play_on(env, writer, old, states, jnp.zeros((many, count), jnp.int32), key)
 
-        def text(answer: Array, judgment: Array, refinement: Array) -> Array:
+        def text(answer: Array, judgment: Array | int, refinement: Array) -> Array:
             """Return the utterances [..., 3, U] of texts [..., U]."""
             judged = jnp.broadcast_to(jnp.asarray(judgment)[..., None], answer.shape)
             return jnp.stack([answer, judged.astype(answer.dtype), refinement], -2)
@@ -181,9 +181,9 @@ def refined_pairs(
         judged = every[row, drawn]
 
         texts = [
-            text(final, jnp.int32(no), final),
-            text(root, jnp.int32(no), root),
-            text(parent, jnp.int32(no), final),
+            text(final, no, final),
+            text(root, no, root),
+            text(parent, no, final),
             text(judged, judgment, judged),
         ]
         said = jnp.stack(texts, 1)

@@ -63,7 +63,7 @@ def test_a_corrector_reads_the_text_and_then_an_answer():
         said = list(word[: list(word).index(END) + 1] if END in word else word)
         assert list(np.asarray(given.source[:, b])) == [prompt, *said, *[V] * (2 - len(said))]
         assert list(np.asarray(given.answer[: len(said), b])) == said
-        assert given.count[b] == len(said) == np.asarray(given.written[:, b]).sum()
+        assert given.count[b] == len(said) == np.asarray(given.valid[:, b]).sum()
     other = jnp.roll(given.answer, 1, 1)
     logits = np.random.default_rng(0).normal(size=(5, columns, V)).astype(np.float32)
     net, read = net_of(logits)

@@ -168,7 +168,7 @@ def test_ratios_of_all_tokens_of_a_thought_are_clipped(joint):
 
 
 @pytest.fixture(scope="module")
-def played():
+def episode_batch():
     """The algorithm, its state, and a batch of its own episodes, some of them right."""
     sizes = SMALL | {"prompts": 8, "answers": 4, "draws": 2, "optimizer.eps": 1e-8}
     algorithm = cot2(ENV, sizes)
@@ -180,8 +180,8 @@ def played():
     return algorithm, state.agent, batch
 
 
-def test_thoughts_are_sampled_with_their_log_probabilities(played):
-    _, _, batch = played
+def test_thoughts_are_sampled_with_their_log_probabilities(episode_batch):
+    _, _, batch = episode_batch
     t = batch.transitions
     said, here = np.asarray(t.action), np.asarray(t.timestep.tokens["decision"])
     answer = np.asarray(t.timestep.tokens["answer"])
@@ -191,8 +191,8 @@ def test_thoughts_are_sampled_with_their_log_probabilities(played):
     assert batch.mask.all() and batch.mask.shape == (3, 32)
 
 
-def test_actions_that_are_no_decisions_teach_nothing(played):
-    algorithm, agent, batch = played
+def test_actions_that_are_no_decisions_teach_nothing(episode_batch):
+    algorithm, agent, batch = episode_batch
     update = jax.jit(algorithm.agent.update)
     params = lambda batch: update(agent, batch, random.key(0))[0].parts["actor_critic"].params
     t = batch.transitions

@@ -36,7 +36,7 @@ class Given:
     count: Array
 
     @property
-    def written(self) -> Array:
+    def valid(self) -> Array:
         """Return which places of the answers are tokens, bool [T, B]."""
         return jnp.arange(len(self.answer))[:, None] < self.count
 
@@ -135,7 +135,7 @@ def feedback_of(
     given = given_texts(reading, mask, size)
     policy = correct(net, given, given.answer)
     agrees = policy.mode() == given.answer
-    paid = token_feedback(agrees, given.written, positive, negative)
+    paid = token_feedback(agrees, given.valid, positive, negative)
     before = jax.tree.map(lambda a, b: jnp.concatenate([a, b[:-1]]), reading.first, reading.after)
     decision = decisions(before, mask)
     place = jnp.cumsum(decision, 0) - decision
