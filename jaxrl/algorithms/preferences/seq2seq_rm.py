@@ -23,7 +23,7 @@ from jaxrl.algorithms.preferences.shared.correctors import (
     corrector_part,
     feedback_of,
 )
-from jaxrl.algorithms.preferences.shared.measures import measure_return
+from jaxrl.algorithms.preferences.shared.measures import exact_scores, measure_return
 from jaxrl.algorithms.preferences.shared.reward_models import PART, reading_of, with_reward
 from jaxrl.algorithms.preferences.shared.settings import SMALL_PLAYED
 from jaxrl.algorithms.tokens import token_ppo as of_ppo
@@ -86,7 +86,8 @@ def recipe(env: Environment, config: Config) -> Recipe:
     paid = with_reward(plain, reward)
     parts = {**paid.parts, PART: corrector_part(env, config)}
     adopt = functools.partial(begin_from_writer, plain)
-    return dataclasses.replace(paid, parts=parts, adopt=adopt)
+    scores = {**paid.scores, **exact_scores(env)}
+    return dataclasses.replace(paid, parts=parts, adopt=adopt, scores=scores)
 
 
 def check(env: Environment, config: Any, name: str) -> None:

@@ -29,7 +29,6 @@ from jaxrl.algorithms.preferences import dpo as of_dpo
 from jaxrl.algorithms.preferences.dpo import Objectives
 from jaxrl.algorithms.preferences.shared.pairs import Sample
 from jaxrl.algorithms.tokens.shared.answers import decisions, unroll
-from jaxrl.algorithms.tokens.shared.settings import SMALL
 from jaxrl.core.errors import UserError
 from jaxrl.core.hyper import MANY
 from jaxrl.core.types import Array, Batch, Environment, Key, Source, TimeStep, Tree
@@ -181,6 +180,8 @@ def check(env: Environment, config: Any, name: str) -> None:
 
 spar = AlgorithmBuilder("spar", Config, recipe, check=check)
 
-TINY = SMALL | {"env": "instructed_words", "env_params": {"letters": 3, "length": 2}}
+TINY = {"recurrent": 8, "transformer": 1, "optimizer.learning_rate": 0.01, "optimizer.eps": 0.01}
+TINY |= {"env": "instructed_words", "env_params": {"letters": 3, "length": 2}}
 TINY |= {"prompts": 8, "num_shards": 4, "branch": 2, "beams": 1, "depth": 2, "votes": 3}
-TINY |= {"passes.epochs": 2, "refiner_passes.epochs": 2, "refiner_passes.minibatches": 2}
+TINY |= {"passes.epochs": 2, "passes.minibatches": 2, "refiner_passes.epochs": 2}
+TINY |= {"refiner_passes.minibatches": 2, "refiner_optimizer.eps": 0.01}
