@@ -136,6 +136,50 @@ def log_prob_and_entropy(policy: Any, value: Array) -> tuple[Array, Array]:
     return policy.log_prob(value), policy.entropy()
 
 
+class Mixture(distrax.Distribution):
+    """A distribution over mixtures of tokens, points [V] of the simplex.
+
+    Drawn is the mean of `draws` (K) tokens, each a one-hot vector, that are independent samples of
+    the softmax of logits [..., V]; where `single` (bool [...]) it is one token. The mode is the
+    mean of what is drawn, which is a mixture too, and where `single` the likeliest token.
+
+    joint: whether log-probabilities and entropies are those of all K tokens together, whose logits
+        are then divided by K; if not, they are means over the tokens. Log-probabilities are those
+        of an order of the tokens: they lack the multinomial coefficient, a constant. They exist for
+        all mixtures: K times, or once, the mean log-probability of a token from the mixture.
+    """
+
+    def __init__(self, logits: Array, single: Array, draws: int = 1, joint: bool = True):
+        super().__init__()
+        self.weight = jnp.where(single, 1.0, draws if joint else 1.0)
+        self.log_probs = jax.nn.log_softmax(logits / self.weight[..., None])
+        self.single, self.draws = single, draws
+
+    @property
+    def event_shape(self) -> tuple[int, ...]:
+        return self.log_probs.shape[-1:]
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        return self.log_probs.shape[:-1]
+
+    def _sample_n(self, key, n):
+        shape = (self.draws, n, *self.batch_shape)
+        tokens = jax.random.categorical(key, self.log_probs, shape=shape)
+        drawn = jax.nn.one_hot(tokens, self.log_probs.shape[-1])
+        return jnp.where(self.single[..., None], drawn[0], drawn.mean(0))
+
+    def log_prob(self, value):
+        return self.weight * (value * self.log_probs).sum(-1)
+
+    def entropy(self):
+        return -self.weight * (jnp.exp(self.log_probs) * self.log_probs).sum(-1)
+
+    def mode(self):
+        likeliest = jax.nn.one_hot(self.log_probs.argmax(-1), self.log_probs.shape[-1])
+        return jnp.where(self.single[..., None], likeliest, jnp.exp(self.log_probs))
+
+
 class PolicyHead(nn.Module):
     """A distribution over actions in `space` from features [..., D].
 

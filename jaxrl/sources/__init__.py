@@ -14,6 +14,7 @@ from jaxrl.sources.pairs import judged_pairs, pair_dataset
 from jaxrl.sources.promising import with_promising
 from jaxrl.sources.recent import recent
 from jaxrl.sources.recordings import recordings
+from jaxrl.sources.refinements import refined_pairs
 from jaxrl.sources.rehearsal import rehearsal
 from jaxrl.sources.replay import replay
 from jaxrl.sources.rollouts import rollouts
@@ -51,6 +52,7 @@ __all__ = [
     "proportional",
     "recent",
     "recordings",
+    "refined_pairs",
     "rehearsal",
     "renew_utterances",
     "replay",

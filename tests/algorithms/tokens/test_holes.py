@@ -27,7 +27,9 @@ from jaxrl.networks.heads import Categorical
 from tests import rota
 from tests.kit.stub import stub
 
+MIXTURES = {"cot2", "cot2_supervised"}  # actions are no tokens; see their own test
 NAMES = [n for n, place in registry.built_in().items() if ".algorithms.tokens." in place]
+NAMES = [n for n in NAMES if n not in MIXTURES]
 FAST = ("grpo", "token_ppo")
 TODAY = rota.plan().algorithms_today(size=16, most=24)
 MARKS = {n: pytest.mark.slow if n in TODAY else pytest.mark.rest for n in NAMES if n not in FAST}

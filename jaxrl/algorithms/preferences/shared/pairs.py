@@ -10,6 +10,7 @@ keep pairs whole. Each algorithm's file states its loss:
 | online_dpo | the same, of pairs that are written and judged anew | the same |
 | rlhf_workflow | the same, of pairs that a preference model chooses, in rounds | the same |
 | evolve | DPO's, of first attempts and of refinements | the policy of the last round |
+| spar | as dpo, of refinements by tree search and what they refine | the same |
 | temporal_self_rewarding | as dpo, of pairs by policies of several times | the last iteration |
 | seppo | good answers against samples of checkpoints, which may be good too | a checkpoint |
 | orpo | cloning of the chosen answer, and the odds ratio | none |

@@ -18,6 +18,8 @@ of token policies, in which the reward model is frozen:
 | reward_robust_rlhf | PPO | a share of the mean, the rest of the minimum |
 | pf_ppo | PPO on the answers with the most reliable scores | of one reward model |
 | salmon | PPO | by principles that the reward model is told |
+
+A reward model that writes instead of scoring is in `preferences/shared/correctors.py`.
 """
 
 from __future__ import annotations

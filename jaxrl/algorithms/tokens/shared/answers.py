@@ -8,7 +8,8 @@ masked out. Each algorithm's file states how answers are judged and the loss of 
 | file | advantage of an answer | loss of a token | average |
 |---|---|---|---|
 | token_supervised | - | cross-entropy with a text's token | token |
-| dft | - | the same, times the token's probability | token |
+| cot2_supervised | - | divergence from a distribution over tokens | token |
+| dft | - | as token_supervised, times the token's probability | token |
 | iw_sft | - | the same, times the clipped ratio to the reference, one for a text | - |
 | raft | - | as token_supervised, of the best answer of a group | token |
 | rise | - | the same, weighted by the exponential of a better attempt's return | token |
@@ -21,6 +22,7 @@ masked out. Each algorithm's file states how answers are judged and the loss of 
 | rloo | the same, less the mean of the group's others | policy gradient | constant |
 | gpg | less the group's mean, rescaled | policy gradient, and the divergence | token |
 | grpo | standardized in its group | clipped surrogate, and the divergence | sequence |
+| cot2 | the same | the same, of thoughts that are mixtures of tokens | token |
 | spectral_po | the same, of grades where all are wrong | the same | sequence |
 | function_call_grpo | the same, and the entropy of each token | the same | sequence |
 | dr_grpo | less the group's mean | the same | constant |
