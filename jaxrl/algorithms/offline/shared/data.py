@@ -14,6 +14,7 @@ from jaxrl.core.hyper import MANY
 from jaxrl.core.types import Environment, Source, Transition
 from jaxrl.kit import group, static
 from jaxrl.sources.dataset import dataset, mixed
+from jaxrl.sources.played import View, viewed_dataset
 from jaxrl.sources.replay import replay
 from jaxrl.sources.rollouts import rollouts
 
@@ -99,6 +100,12 @@ class Data:
         data = making.load(env, self.name, self.size, self.seed)
         options = {"updates": self.updates, "name": data.name, "num_shards": self.num_shards}
         return dataset(select(data.transitions), batch_size, **options)
+
+    def viewed(self, env: Environment, view: View) -> Source:
+        """Return a source of the dataset alone whose batches are drawn through `view`."""
+        data = making.load(env, self.name, self.size, self.seed)
+        options = {"updates": self.updates, "name": data.name, "num_shards": self.num_shards}
+        return viewed_dataset(data.transitions, self.batch_size, view, **options)
 
     def check_alone(self, name: str, why: str) -> None:
         """Raise `UserError`, giving the reason `why`, unless the source of the algorithm `name` is
