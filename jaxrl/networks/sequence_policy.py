@@ -9,10 +9,9 @@ import numpy as np
 
 from jaxrl.core.spaces import Box, Space, bounds
 from jaxrl.core.types import Array, struct
-from jaxrl.networks import encoders
 from jaxrl.networks.compute import module_again
 from jaxrl.networks.dense import dense, hidden_dense
-from jaxrl.networks.heads import Distribution, PolicyHead, scale
+from jaxrl.networks.heads import Distribution, PolicyHead
 from jaxrl.networks.transformer import Block, attend
 
 
@@ -26,7 +25,8 @@ class Steps:
     features: Array
     """Features of the observations: float32 [..., F]."""
     action: Array
-    """Actions as `encode_action` returns them: float32 [..., A]. The newest may be unknown."""
+    """Features of the actions (`encoders.action_features`): float32 [..., A]. The newest action may
+    be unknown."""
     time: Array
     """Steps since the episode began: int32."""
     exists: Array
@@ -46,13 +46,9 @@ class Predictions:
     """Return from the next step on, likewise."""
 
 
-def encode_action(space: Space, action: Array) -> Array:
-    """Return actions [..., *shape] as vectors [..., A]: numbers in half-widths of a box around its
-    center (as they are where it is unbounded), one-hot for indices."""
-    if isinstance(space, Box):
-        center, half_width = scale(space)
-        action = (action - center) / half_width
-    return encoders.flatten(space, action)
+def is_bounded_box(space: Space) -> bool:
+    """Return whether `space` is one box with bounds everywhere."""
+    return isinstance(space, Box) and bool(np.isfinite(bounds(space)).all())
 
 
 class SequencePolicy(nn.Module):
@@ -104,6 +100,5 @@ class SequencePolicy(nn.Module):
         return Predictions(policy, features, to_go)
 
     def _head(self) -> PolicyHead:
-        space = self.action_space
-        bounded = isinstance(space, Box) and bool(np.isfinite(bounds(space)).all())
-        return PolicyHead(space, bounded_mean=bounded, deviation="fixed", name="policy")
+        bounded = is_bounded_box(self.action_space)
+        return PolicyHead(self.action_space, bounded_mean=bounded, deviation="fixed", name="policy")

@@ -39,7 +39,8 @@ class Record:
     """Recorded steps [M]: one stream after the other, each from the beginning of an episode on."""
 
     transitions: Transition
-    """The steps, without extras and without the channel `privileged`: [M]."""
+    """The steps, without the channel `privileged`, and with no extras but those that were to be
+    kept: [M]."""
     end: Array
     """Last recorded row of the step's episode: int32 [M]."""
     time: Array
@@ -59,15 +60,16 @@ def at_rows(tree: Tree, row: Array) -> Tree:
     return jax.tree.map(lambda x: x.at[row].get(mode="promise_in_bounds"), tree)
 
 
-def record(transitions: Transition) -> Record:
-    """Record the steps [T, B] of streams that begin with the first step of an episode."""
+def record(transitions: Transition, keep: tuple[str, ...] = ()) -> Record:
+    """Record the steps [T, B] of streams that begin with the first step of an episode, with the
+    extras of the names `keep`."""
     plain = lambda timestep: dataclasses.replace(timestep, privileged=None, metrics=None)
     kept = dataclasses.replace(
         transitions,
         timestep=plain(transitions.timestep),
         next_timestep=plain(transitions.next_timestep),
         task=(),
-        extras={},
+        extras={name: transitions.extras[name] for name in keep},
     )
     length, streams = transitions.reward.shape
     row = jnp.broadcast_to(jnp.arange(length, dtype=jnp.int32)[:, None], (length, streams))
@@ -145,8 +147,9 @@ def windows(length: int, pad: bool = False) -> View:
         if pad:
             end = at_rows(data.end, start)
             row, exists = jnp.minimum(row, end), exists & (row <= end)
-        extras = {"time": at_rows(data.time, row), "to_go": at_rows(data.to_go, row)}
-        return dataclasses.replace(data.at(row), extras=extras), exists
+        found = data.at(row)
+        came = {"time": at_rows(data.time, row), "to_go": at_rows(data.to_go, row)}
+        return dataclasses.replace(found, extras=found.extras | came), exists
 
     return View(
         f"windows of {length}",
@@ -234,12 +237,14 @@ def viewed_dataset(
     updates: int = 1,
     name: str = "",
     num_shards: int = 1,
+    keep: tuple[str, ...] = (),
 ) -> Source:
     """Draw batches of `batch_size` (n) items through a `view` of a dataset of N `transitions`.
 
     transitions: [N], one step after the other, one episode after the other. Only the last episode
         may be cut off; views that need whole episodes leave it out.
     updates, name, num_shards: as in `sources.dataset.dataset`. The arrays are `Shared`.
+    keep: names of extras of the transitions that the view needs.
 
     Raises `UserError` for sizes below 1, arrays of different lengths, a `batch_size` that the
     shards do not divide, and a dataset without a whole episode where the view needs one.
@@ -251,7 +256,7 @@ def viewed_dataset(
     check_shards(num_shards, batch_size=batch_size)
     trees.check_rows(transitions, sizes["transitions"], f"the rewards of the dataset '{name}'")
     column = jax.tree.map(lambda x: np.asarray(x)[:, None], transitions)
-    original = Original(_now(record, column), f"the dataset '{name}'")
+    original = Original(_now(lambda column: record(column, keep), column), f"the dataset '{name}'")
     if view.whole and not original.value.whole.any():
         raise UserError(
             f"The view '{view.name}' needs whole episodes; the dataset '{name}' has none."

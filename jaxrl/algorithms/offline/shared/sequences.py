@@ -22,7 +22,7 @@ from jaxrl.kit.recipe import Act
 from jaxrl.networks import encoders
 from jaxrl.networks.actor_critic import check_transformer, context_length
 from jaxrl.networks.heads import check_action_space
-from jaxrl.networks.sequence_policy import SequencePolicy, Steps, encode_action
+from jaxrl.networks.sequence_policy import SequencePolicy, Steps
 
 
 @group
@@ -68,7 +68,7 @@ def read_window(env: Environment, x: Transition, to_go: Array) -> Steps:
 
     What lies behind the end of an episode need not be hidden: no step before it sees it.
     """
-    action = encode_action(env.action_space, x.action)
+    action = encoders.action_features(env.action_space, x.action)
     exists = jnp.ones(to_go.shape, bool)
     return Steps(to_go, features_of(env, x.timestep), action, x.extras["time"], exists)
 
@@ -78,14 +78,14 @@ def action_error(space: Space, policy: Any, action: Tree) -> Array:
     its mean, in half-widths, for a box, and -log p otherwise."""
     if not isinstance(space, Box):
         return losses.behavior_cloning(policy.log_prob(action))
-    predicted, taken = (encode_action(space, a) for a in (policy.mode(), action))
+    predicted, taken = (encoders.action_features(space, a) for a in (policy.mode(), action))
     return jnp.square(predicted - jax.lax.stop_gradient(taken)).mean(-1)
 
 
 def no_steps(env: Environment, context: int, n: int) -> Steps:
     """Return the memory [n, K] of a sequence policy before an episode's first step."""
     features = features_of(env, example_timestep(env)).shape[-1]
-    action = encode_action(env.action_space, spaces.example(env.action_space)).shape[-1]
+    action = encoders.action_features(env.action_space, spaces.example(env.action_space)).shape[-1]
     return Steps(
         jnp.zeros((n, context)),
         jnp.zeros((n, context, features)),
@@ -149,7 +149,7 @@ def act_by_sequence(env: Environment, part: str, ask: Ask) -> Act:
         policy = getattr(net, part)(swap_axes(steps), legal).policy
         drawn = choose(policy, key, greedy or isinstance(space, Box))
         action = spaces.clip(space, jax.tree.map(lambda x: x[-1], drawn))
-        taken = steps.action.at[:, -1].set(encode_action(space, action))
+        taken = steps.action.at[:, -1].set(encoders.action_features(space, action))
         return action, dataclasses.replace(steps, action=taken), {}
 
     return act
