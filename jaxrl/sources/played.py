@@ -226,7 +226,7 @@ def played_dataset(
     if seed is not None:
         original = Original(_now(lambda: play(random.key(seed))), f"the steps played in {env.name}")
     data_of = play if original is None else lambda key: original.shared()
-    return _viewed(f"played({env.name})", data_of, batch_size, view, updates)
+    return _view_source(f"played({env.name})", data_of, batch_size, view, updates)
 
 
 def viewed_dataset(
@@ -261,7 +261,9 @@ def viewed_dataset(
         raise UserError(
             f"The view '{view.name}' needs whole episodes; the dataset '{name}' has none."
         )
-    return _viewed(f"dataset({name})", lambda key: original.shared(), batch_size, view, updates)
+    return _view_source(
+        f"dataset({name})", lambda key: original.shared(), batch_size, view, updates
+    )
 
 
 def _now(make: Callable[..., Record], *given: Any) -> Record:
@@ -271,7 +273,7 @@ def _now(make: Callable[..., Record], *given: Any) -> Record:
         return jax.jit(make)(*given)
 
 
-def _viewed(
+def _view_source(
     name: str, data_of: Callable[[Key], Any], batch_size: int, view: View, updates: int
 ) -> Source:
     """Return the source that draws through a view of the record `data_of(key)`, which may be

@@ -106,7 +106,7 @@ def test_doubly_robust_estimates_are_exact_with_wrong_values_and_have_no_noise_w
     )
     wrong = Q + RNG.normal(size=Q.shape)
     np.testing.assert_allclose(estimate(wrong, (POLICY * wrong).sum(-1)), TRUTH, rtol=1e-4)
-    # Of single episodes: the noise of the successors is left, that of actions is not.
+    # With one episode each: the noise of the successors is left, that of actions is not.
     right, none = (
         [float(estimate(q, (POLICY * q).sum(-1), slice(i, i + 1))) for i in range(0, 1024, 31)]
         for q in (Q, np.zeros_like(Q))

@@ -72,7 +72,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
 def source(env: Environment, config: Config) -> Source:
     """Return windows within episodes of the dataset, that begin at any step."""
-    return config.data.viewed(env, windows(config.sequence.context, pad=True))
+    return config.data.view_source(env, windows(config.sequence.context, pad=True))
 
 
 def check(env: Environment, config: Config, name: str) -> None:

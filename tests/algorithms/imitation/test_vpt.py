@@ -25,7 +25,7 @@ SETTINGS = {
 
 @pytest.mark.slow
 def test_the_policy_learns_from_labels_alone(no_training):
-    """Of random play, a step's action is told by the change of velocity after it."""
+    """In random play, only the change of velocity after a step tells its action."""
     labels = Labels(
         vpt,
         vpt.vpt,

@@ -30,7 +30,7 @@ CONFIG = replace(dt.Config(), SIZES)
 SCALE = 10.0
 
 
-def recorded(rows=40):
+def first_steps(rows=40):
     """Steps [rows, 1] of the first recorded episode, with their times and returns-to-go."""
     steps = making.record(ENV, PLAYER, KEY, 200)
     data = record(jax.tree.map(lambda x: jnp.asarray(x)[:, None], steps))
@@ -54,7 +54,7 @@ def test_the_error_of_actions():
 
 
 def test_the_loss_sees_returns_to_go_and_times():
-    x, seen = recorded(6), {}
+    x, seen = first_steps(6), {}
 
     def sequence(steps, legal_actions):
         seen.update(steps=steps)
@@ -79,7 +79,7 @@ def test_acting_remembers_a_sliding_window():
     """Whoever acts step by step, with the data's actions in place of its own, has the policy of the
     window of the last steps of the data; also in the next episode."""
     agent = dt.decision_transformer.agent(ENV, CONFIG)
-    x = recorded(7)
+    x = first_steps(7)
     asked = {"target_return": x.extras["to_go"][0, 0], "return_scale": jnp.float32(SCALE)}
     state = jax.jit(agent.init)(random.key(1), agent.hyper | asked)
     noise = lambda a: a + 0.3 * jax.random.normal(random.key(2), a.shape)

@@ -102,7 +102,7 @@ class Data:
         options = {"updates": self.updates, "name": data.name, "num_shards": self.num_shards}
         return dataset(select(data.transitions), batch_size, **options)
 
-    def viewed(
+    def view_source(
         self,
         env: Environment,
         view: View,

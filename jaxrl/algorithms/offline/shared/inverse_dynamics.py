@@ -105,7 +105,7 @@ def source(env: Environment, data: Data, inverse: Inverse) -> Source:
     known = lambda x: {
         "labeled": labeled_rows(x, inverse.labeled, inverse.labeled_below, data.seed)
     }
-    return data.viewed(env, view, known)
+    return data.view_source(env, view, known)
 
 
 def see(env: Environment, x: Transition, past: int) -> Seen:
