@@ -122,10 +122,12 @@ def steps() -> View:
     )
 
 
-def windows(length: int, pad: bool = False) -> View:
-    """Draw windows [length, n] of consecutive steps, each within one whole episode, all equally
-    likely. The extras `time` and `to_go` [length, n] are those of `Record`.
+def windows(length: int, pad: bool = False, whole: bool = True) -> View:
+    """Draw windows [length, n] of consecutive steps, each within one episode, all equally likely.
+    The extras `time` and `to_go` [length, n] are those of `Record`.
 
+    whole: leave out episodes that the record cut off, whose returns are not known. Play without
+        ends is one such episode.
     pad: let a window begin at any step. Where fewer steps than `length` are left, the episode's
         last step is repeated, and the mask is False there.
 
@@ -138,7 +140,8 @@ def windows(length: int, pad: bool = False) -> View:
     def prepare(data: Record, hyper: Hyper) -> Windows:
         row = jnp.arange(len(data.end), dtype=jnp.int32)
         highest = data.end if pad else data.end - (length - 1)
-        starts = data.whole & (row <= highest)
+        starts = row <= highest
+        starts = starts & data.whole if whole else starts
         return Windows(jnp.cumsum(starts, dtype=jnp.int32), row - data.time, highest)
 
     def take(data: Record, prepared: Windows, start: Array) -> tuple[Transition, Array]:
@@ -156,7 +159,7 @@ def windows(length: int, pad: bool = False) -> View:
         prepare,
         draw=lambda data, prepared, key, n: prepared.draw(key, (n,)),
         take=take,
-        whole=True,
+        whole=whole,
     )
 
 

@@ -193,16 +193,15 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
 
 def source(env: Environment, config: Config) -> Source:
-    """Return windows of the play of a run, each within one episode."""
-    return config.data.source(env, windows(config.horizon))
+    """Return windows of the play of a run, which need not end."""
+    return config.data.source(env, windows(config.horizon, whole=False))
 
 
 play_lmp = AlgorithmBuilder("play_lmp", Config, recipe, source, check=check)
 
 TINY = {
-    "env": "goal_maze",
-    "env_params": {"layout": "u_maze", "observe": "position"},
-    "data.players": "random",
+    "env": "one_way_doors",
+    "env_params": {"rows": 2, "columns": 2, "maze": 1, "observe": "position"},
     "data.size": 256,
     "data.streams": 2,
     "data.batch_size": 8,

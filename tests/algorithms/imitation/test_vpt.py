@@ -25,7 +25,7 @@ SETTINGS = {
 
 @pytest.mark.slow
 def test_the_policy_learns_from_labels_alone(no_training):
-    """In random play, only the change of velocity after a step tells its action."""
+    """Only the change of velocity after a step tells the action of random play."""
     labels = Labels(
         vpt,
         vpt.vpt,

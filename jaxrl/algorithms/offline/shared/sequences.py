@@ -38,9 +38,12 @@ class Sequence:
     heads: int = static(1, low=1)
     """Number of attention heads."""
 
-    def network(self, env: Environment, predicts: int = 0) -> SequencePolicy:
-        """Return the sequence policy for `env`; `predicts` is as there."""
-        longest = context_length(env) - 1
+    def network(
+        self, env: Environment, predicts: int = 0, longest: int | None = None
+    ) -> SequencePolicy:
+        """Return the sequence policy for `env`; `predicts` and `longest` are as there. By default
+        the longest episode is that of `env`."""
+        longest = context_length(env) - 1 if longest is None else longest
         sizes = self.width, self.layers, self.heads
         return SequencePolicy(env.action_space, longest, *sizes, predicts)
 
