@@ -196,6 +196,7 @@ GATHERED = {
     "genetic": "the weights of parents",
     "ppga": "the weights of elites",
     "modt": "the rows that the embeddings of times are learned from",
+    "sbd": "the rows that the embeddings of times are learned from",
     "lifelong_ppo": "what the rehearsal buffer keeps",
     "vpl": "the pairs of segments that a user is asked about",
     "heron": "the pairs of segments, which are drawn from the whole window",
