@@ -71,7 +71,7 @@ def test_each_piece_has_what_its_end_achieves_as_goal():
 
 @pytest.mark.slow
 def test_the_policy_learns_after_the_predictor_and_from_whole_pieces(monkeypatch):
-    """With a predictor that is surprised where skills begin."""
+    """The predictor here is surprised where skills begin."""
     monkeypatch.setattr(sbd, "action_error", lambda *_: jnp.where(BEGINS, 3.0, 0.1))
     agent = sbd.sbd.agent(ENV, replace(CONFIG, {"predictor_steps": 1.0}))
     update = jax.jit(agent.update)
@@ -81,17 +81,17 @@ def test_the_policy_learns_after_the_predictor_and_from_whole_pieces(monkeypatch
     second, _ = update(first, batch, random.key(2))
     np.testing.assert_allclose(info.metrics["changes_found"].value(), 1.0)
 
-    def moved(a, b, part):
+    def differs(a, b, part):
         pairs = (jax.tree.leaves(x.parts[part].params) for x in (a, b))
         return any((p != q).any() for p, q in zip(*pairs, strict=True))
 
-    assert not moved(state, first, "actor") and moved(first, second, "actor")
-    assert not moved(first, second, "predictor")
+    assert not differs(state, first, "actor") and differs(first, second, "actor")
+    assert not differs(first, second, "predictor")
     # Actions of pieces without an end are not learned from.
     x = batch.transitions
     other = dataclasses.replace(x, action=jnp.where(KNOWN, x.action, 1))
     third, _ = update(first, dataclasses.replace(batch, transitions=other), random.key(2))
-    assert not moved(second, third, "actor")
+    assert not differs(second, third, "actor")
 
 
 @pytest.mark.parametrize("builder", [sbd.sbd, play_lmp.play_lmp], ids=lambda b: b.name)
