@@ -81,12 +81,17 @@ def state_action_features(
     The action [..., *shape] can be of any space. Integers become one-hot; numbers of a box are
     scaled so that its bounds are -1 and 1.
     """
-    if isinstance(action_space, Box):
-        center, half_width = scale(action_space)
-        action = (action - center) / half_width
     seen = features(observation_space, timestep, convolution)
-    parts = seen, flatten(action_space, action)
-    return jnp.concatenate(parts, -1)
+    return jnp.concatenate([seen, action_features(action_space, action)], -1)
+
+
+def action_features(space: Space, action: Tree) -> Array:
+    """Compute features [..., D] of actions [..., *shape]: numbers of a box in half-widths around
+    its center (as they are where it is unbounded), one-hot for integers."""
+    if isinstance(space, Box):
+        center, half_width = scale(space)
+        action = (action - center) / half_width
+    return flatten(space, action)
 
 
 def _flatten(space: Space, x: Array) -> Array:

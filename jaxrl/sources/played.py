@@ -1,5 +1,5 @@
-"""Datasets that each run plays for itself, in `init`, and views of them: steps, and windows within
-episodes. Views with goals in hindsight are in `sources.hindsight`."""
+"""Datasets that each run plays for itself, in `init`, and views of these and of fixed datasets:
+steps, and windows within episodes. Views with goals in hindsight are in `sources.hindsight`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.core import Tracer
 
-from jaxrl.core import random
+from jaxrl.core import random, trees
 from jaxrl.core.errors import UserError
 from jaxrl.core.shared import Original, Shared
 from jaxrl.core.staging import isolate
@@ -38,7 +39,8 @@ class Record:
     """Recorded steps [M]: one stream after the other, each from the beginning of an episode on."""
 
     transitions: Transition
-    """The steps, without extras and without the channel `privileged`: [M]."""
+    """The steps, without the channel `privileged`, and with no extras but those that were to be
+    kept: [M]."""
     end: Array
     """Last recorded row of the step's episode: int32 [M]."""
     time: Array
@@ -58,15 +60,16 @@ def at_rows(tree: Tree, row: Array) -> Tree:
     return jax.tree.map(lambda x: x.at[row].get(mode="promise_in_bounds"), tree)
 
 
-def record(transitions: Transition) -> Record:
-    """Record the steps [T, B] of streams that begin with the first step of an episode."""
+def record(transitions: Transition, keep: tuple[str, ...] = ()) -> Record:
+    """Record the steps [T, B] of streams that begin with the first step of an episode, with the
+    extras of the names `keep`."""
     plain = lambda timestep: dataclasses.replace(timestep, privileged=None, metrics=None)
     kept = dataclasses.replace(
         transitions,
         timestep=plain(transitions.timestep),
         next_timestep=plain(transitions.next_timestep),
         task=(),
-        extras={},
+        extras={name: transitions.extras[name] for name in keep},
     )
     length, streams = transitions.reward.shape
     row = jnp.broadcast_to(jnp.arange(length, dtype=jnp.int32)[:, None], (length, streams))
@@ -119,37 +122,50 @@ def steps() -> View:
     )
 
 
-def windows(length: int) -> View:
-    """Draw windows [length, n] of consecutive steps, each within one whole episode, all equally
-    likely. The extras `time` and `to_go` [length, n] are those of `Record`. If no episode is long
-    enough the mask is False everywhere. Raises `UserError` for a length below 1."""
+def windows(length: int, pad: bool = False, whole: bool = True) -> View:
+    """Draw windows [length, n] of consecutive steps, each within one episode, all equally likely.
+    The extras `time` and `to_go` [length, n] are those of `Record`.
+
+    whole: leave out episodes that the record cut off, whose returns are not known. Play without
+        ends is one such episode.
+    pad: let a window begin at any step. Where fewer steps than `length` are left, the episode's
+        last step is repeated, and the mask is False there.
+
+    If no episode is long enough the mask is False everywhere. Raises `UserError` for a length below
+    1.
+    """
     if length < 1:
         raise UserError(f"The length of windows must be at least 1, got {length}.")
 
     def prepare(data: Record, hyper: Hyper) -> Windows:
         row = jnp.arange(len(data.end), dtype=jnp.int32)
-        highest = data.end - (length - 1)
-        starts = data.whole & (row <= highest)
+        highest = data.end if pad else data.end - (length - 1)
+        starts = row <= highest
+        starts = starts & data.whole if whole else starts
         return Windows(jnp.cumsum(starts, dtype=jnp.int32), row - data.time, highest)
 
     def take(data: Record, prepared: Windows, start: Array) -> tuple[Transition, Array]:
         row = start + jnp.arange(length)[:, None]
-        extras = {"time": at_rows(data.time, row), "to_go": at_rows(data.to_go, row)}
         exists = jnp.broadcast_to(prepared.count[-1] > 0, row.shape)
-        return dataclasses.replace(data.at(row), extras=extras), exists
+        if pad:
+            end = at_rows(data.end, start)
+            row, exists = jnp.minimum(row, end), exists & (row <= end)
+        found = data.at(row)
+        came = {"time": at_rows(data.time, row), "to_go": at_rows(data.to_go, row)}
+        return dataclasses.replace(found, extras=found.extras | came), exists
 
     return View(
         f"windows of {length}",
         prepare,
         draw=lambda data, prepared, key, n: prepared.draw(key, (n,)),
         take=take,
-        whole=True,
+        whole=whole,
     )
 
 
 @struct
 class PlayedState:
-    """State of a dataset that was played.
+    """State of a dataset behind a view.
 
     data: a `Record`, `Shared` or of this run. prepared: by the view. batches: batches so far,
     int32. order: numbers of the items of a batch, split over devices, int32 [n].
@@ -211,13 +227,63 @@ def played_dataset(
 
     original = None
     if seed is not None:
-        # Played now, also where a trace asks for it first.
-        tracing = isinstance(jnp.zeros(()), Tracer)
-        with jax.ensure_compile_time_eval() if tracing else contextlib.nullcontext():
-            original = Original(jax.jit(play)(random.key(seed)), f"the steps played in {env.name}")
+        original = Original(_now(lambda: play(random.key(seed))), f"the steps played in {env.name}")
+    data_of = play if original is None else lambda key: original.shared()
+    return _view_source(f"played({env.name})", data_of, batch_size, view, updates)
+
+
+def viewed_dataset(
+    transitions: Transition,
+    batch_size: int,
+    view: View,
+    *,
+    updates: int = 1,
+    name: str = "",
+    num_shards: int = 1,
+    keep: tuple[str, ...] = (),
+) -> Source:
+    """Draw batches of `batch_size` (n) items through a `view` of a dataset of N `transitions`.
+
+    transitions: [N], one step after the other, one episode after the other. Only the last episode
+        may be cut off; views that need whole episodes leave it out.
+    updates, name, num_shards: as in `sources.dataset.dataset`. The arrays are `Shared`.
+    keep: names of extras of the transitions that the view needs.
+
+    Raises `UserError` for sizes below 1, arrays of different lengths, a `batch_size` that the
+    shards do not divide, and a dataset without a whole episode where the view needs one.
+    """
+    sizes = {"batch_size": batch_size, "updates": updates, "transitions": len(transitions.reward)}
+    for what, value in sizes.items():
+        if value < 1:
+            raise UserError(f"{what} must be at least 1, got {value}.")
+    check_shards(num_shards, batch_size=batch_size)
+    trees.check_rows(transitions, sizes["transitions"], f"the rewards of the dataset '{name}'")
+    column = jax.tree.map(lambda x: np.asarray(x)[:, None], transitions)
+    original = Original(_now(lambda column: record(column, keep), column), f"the dataset '{name}'")
+    if view.whole and not original.value.whole.any():
+        raise UserError(
+            f"The view '{view.name}' needs whole episodes; the dataset '{name}' has none."
+        )
+    return _view_source(
+        f"dataset({name})", lambda key: original.shared(), batch_size, view, updates
+    )
+
+
+def _now(make: Callable[..., Record], *given: Any) -> Record:
+    """Return `make(*given)`, computed now, also where a trace asks for it first."""
+    tracing = isinstance(jnp.zeros(()), Tracer)
+    with jax.ensure_compile_time_eval() if tracing else contextlib.nullcontext():
+        return jax.jit(make)(*given)
+
+
+def _view_source(
+    name: str, data_of: Callable[[Key], Any], batch_size: int, view: View, updates: int
+) -> Source:
+    """Return the source that draws through a view of the record `data_of(key)`, which may be
+    `Shared`."""
 
     def init(key, hyper, policy):
-        data = play(key) if original is None else original.shared()
+        data = data_of(key)
         prepared = view.prepare(_whole(data), hyper)
         return PlayedState(data, prepared, jnp.int32(0), jnp.arange(batch_size))
 
@@ -235,7 +301,7 @@ def played_dataset(
         return Batch(transitions, fresh, mask=mask)
 
     return Source(
-        f"played({env.name})",
+        name,
         init,
         collect,
         sample,

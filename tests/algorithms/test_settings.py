@@ -27,7 +27,7 @@ ANY_NUMBER = {
     "values",
     "risk",
 }
-ANY_NUMBER |= {"weights", "thresholds", "best_return", "right", "qualities"}
+ANY_NUMBER |= {"weights", "thresholds", "best_return", "right", "qualities", "target_return"}
 ANY_TEXT = {"rule", "name", "vary", "measure", "components", "descriptor"}
 ANY_TEXT |= {"model", "file"}  # places
 # Texts among the settings of a run: names that are looked up elsewhere, and places.

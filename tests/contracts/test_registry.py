@@ -189,11 +189,14 @@ def bits(progress: Progress):
 
 # Algorithms that gather more over devices than 64 numbers, and what it is.
 GATHERED = {
+    "decision_transformer": "the rows that the embeddings of times are learned from",
     "dreamer": "each step of a window begins an imagined episode",
     "dreamer4_imagination": "keys and values of the transformer's windows",
     "dreamer4_world_model": "keys and values of the transformer's windows",
     "genetic": "the weights of parents",
     "ppga": "the weights of elites",
+    "modt": "the rows that the embeddings of times are learned from",
+    "sbd": "the rows that the embeddings of times are learned from",
     "lifelong_ppo": "what the rehearsal buffer keeps",
     "vpl": "the pairs of segments that a user is asked about",
     "heron": "the pairs of segments, which are drawn from the whole window",

@@ -11,12 +11,12 @@ from jaxrl import envs
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.shared import is_shared
-from jaxrl.core.types import Goals, Policy
+from jaxrl.core.types import Goals, Policy, TimeStep, Transition
 from jaxrl.envs.goals import relabel
 from jaxrl.envs.policies import random_policy
 from jaxrl.envs.wrappers import time_limit
 from jaxrl.sources.hindsight import Shares, hindsight
-from jaxrl.sources.played import played_dataset, windows
+from jaxrl.sources.played import played_dataset, steps, viewed_dataset, windows
 from tests.counting import counting
 
 NOBODY = Policy(lambda *_: ((), (), {}), lambda n: (), ())
@@ -80,6 +80,47 @@ def test_windows_stay_within_whole_episodes():
     np.testing.assert_allclose(
         x.extras["to_go"][0] - x.extras["to_go"][2], x.reward[:2].sum(0), rtol=1e-5
     )
+
+
+def test_padded_windows_begin_at_any_step():
+    batch = draw(play(windows(3, pad=True)))[1]
+    x = batch.transitions
+    t, tag = x.observation[..., 0], x.observation[..., 1]
+    expected = t[0] + np.arange(3)[:, None]
+    np.testing.assert_array_equal(batch.mask, expected < LENGTH)
+    np.testing.assert_array_equal(t, np.minimum(expected, LENGTH - 1))
+    np.testing.assert_array_equal(tag, np.broadcast_to(tag[0], tag.shape))
+    np.testing.assert_array_equal(x.extras["time"], t)
+    np.testing.assert_allclose(np.bincount(t[0].astype(int)) / N, [1 / LENGTH] * LENGTH, atol=0.03)
+    assert len(np.unique(tag)) == 40  # whole episodes
+    rest = np.where(batch.mask, x.reward, 0).sum(0)
+    last = t[0] >= LENGTH - 3
+    np.testing.assert_allclose(x.extras["to_go"][0][last], rest[last], rtol=1e-5)
+
+
+def test_a_view_of_a_dataset_is_one_of_its_episodes():
+    """Episodes of 3, 1 and 2 steps, the second of which a clock ended; returns-to-go are those of
+    what was recorded."""
+    rewards, ends = np.array([1.0, 2, 4, 8, 16, 32], np.float32), [2, 3, 5]
+    at = np.arange(6)
+    no, first, last = np.zeros(6, bool), np.isin(at, [0, 3, 4]), np.isin(at, ends)
+    before = TimeStep(at[:, None].astype(np.float32), rewards, no, no, first)
+    after = TimeStep(at[:, None] + 1.0, rewards, last & (at != 3), last & (at == 3), no)
+    x = Transition(before, at, after, (), {})
+    state, batch = draw(viewed_dataset(x, N, windows(2, pad=True), updates=3))
+    assert is_shared(state.data) and state.batches == 3
+    drawn, row = batch.transitions, batch.transitions.action[0]
+    assert set(row) == set(range(6))
+    np.testing.assert_array_equal(drawn.extras["to_go"][0], np.array([7, 6, 4, 8, 48, 32])[row])
+    np.testing.assert_array_equal(drawn.extras["time"][0], np.array([0, 1, 2, 0, 0, 1])[row])
+    np.testing.assert_array_equal(batch.mask[1], np.isin(row, [0, 1, 4]))
+    np.testing.assert_array_equal(drawn.action[1], np.where(batch.mask[1], row + 1, row))
+    cut = jax.tree.map(lambda a: a[:2], x)
+    with pytest.raises(UserError, match="the dataset '' has none"):
+        viewed_dataset(cut, 4, windows(2))
+    assert viewed_dataset(cut, 4, steps()).env_steps == 1
+    with pytest.raises(UserError, match="batch_size must be at least 1"):
+        viewed_dataset(x, 0, steps())
 
 
 def test_runs_play_their_own_data_or_share_it():

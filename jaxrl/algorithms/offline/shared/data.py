@@ -6,14 +6,16 @@ The same agent learns from either, so an agent that learned offline can continue
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 from jaxrl.algorithms.offline.shared import making
 from jaxrl.core.errors import UserError
 from jaxrl.core.hyper import MANY
-from jaxrl.core.types import Environment, Source, Transition
+from jaxrl.core.types import Environment, Source, Transition, Tree
 from jaxrl.kit import group, static
 from jaxrl.sources.dataset import dataset, mixed
+from jaxrl.sources.played import View, viewed_dataset
 from jaxrl.sources.replay import replay
 from jaxrl.sources.rollouts import rollouts
 
@@ -99,6 +101,22 @@ class Data:
         data = making.load(env, self.name, self.size, self.seed)
         options = {"updates": self.updates, "name": data.name, "num_shards": self.num_shards}
         return dataset(select(data.transitions), batch_size, **options)
+
+    def view_source(
+        self,
+        env: Environment,
+        view: View,
+        extras: Callable[[Transition], dict[str, Tree]] = lambda transitions: {},
+    ) -> Source:
+        """Return a source of the dataset alone whose batches are drawn through `view`.
+
+        extras: transitions [N] of the dataset -> what the view is to know of each besides, by name.
+        """
+        data = making.load(env, self.name, self.size, self.seed)
+        more = extras(data.transitions)
+        options = {"updates": self.updates, "name": data.name, "num_shards": self.num_shards}
+        steps = dataclasses.replace(data.transitions, extras=more)
+        return viewed_dataset(steps, self.batch_size, view, keep=tuple(more), **options)
 
     def check_alone(self, name: str, why: str) -> None:
         """Raise `UserError`, giving the reason `why`, unless the source of the algorithm `name` is
