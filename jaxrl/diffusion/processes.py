@@ -79,6 +79,10 @@ class Hooks:
     bound: largest size of the numbers of a predicted clean sample; infinite for none.
     least_scale: least standard deviation of every step but the last, for exploration (DPPO). A
         sampler without noise keeps it.
+    noisy_end: whether the last step has that least standard deviation too, as it must where every
+        step is to have a density.
+    draw: (candidates [N, ..., D], level [] at which they lie, key) -> [..., D], one of N next
+        samples by a value of these themselves, drawn at random if wished (SVDD).
     """
 
     guide: Callable[[Array, Array], Array] | None = None
@@ -88,6 +92,8 @@ class Hooks:
     candidates: int = 1
     bound: float = float("inf")
     least_scale: Any = 0.0
+    noisy_end: bool = False
+    draw: Callable[[Array, Array, Key], Array] | None = None
 
 
 NO_HOOKS = Hooks()
@@ -128,18 +134,21 @@ def _run(
     times: pytree [K] of what `step` and `denoise` are told: `now`, `next` and `last`, a bool.
     """
     known = hooks.known or (lambda x: x)
-    more = (hooks.candidates,) if hooks.choose and hooks.candidates > 1 else ()
+    several = (hooks.choose or hooks.draw) and hooks.candidates > 1
+    more = (hooks.candidates,) if several else ()
 
     def body(carry, item):
         noisy, memory = carry
         time, key = item
         step_key, noise_key = jax.random.split(key)
         mean, scale, memory = step(noisy, denoise, time, memory, step_key)
-        scale = jnp.where(time["last"], scale, jnp.maximum(scale, hooks.least_scale))
+        scale = _floor(scale, time["last"], hooks)
         if hooks.adjust is not None:
             mean = hooks.adjust(mean, jnp.square(scale), name_level(time["now"]))
         after = mean + scale * jax.random.normal(noise_key, (*more, *mean.shape), mean.dtype)
-        if more:
+        if more and hooks.draw is not None:
+            after = hooks.draw(after, name_level(time["next"]), jax.random.fold_in(step_key, 1))
+        elif more:
             assert hooks.choose is not None
             ahead = lambda x: denoise(x, time["next"])
             clean = jnp.where(time["last"], after, jax.vmap(ahead)(after))
@@ -156,6 +165,12 @@ def _run(
     assert kept is not None
     after, mean, scale, level = kept
     return Chain(jnp.concatenate([start[None], after]), mean, scale, level)
+
+
+def _floor(scale: Array, last: Array, hooks: Hooks) -> Array:
+    """Return the standard deviation of a step, which hooks bound from below."""
+    floor = jnp.maximum(scale, hooks.least_scale)
+    return floor if hooks.noisy_end else jnp.where(last, scale, floor)
 
 
 def _share(level: Array, axes: int) -> Array:
@@ -232,14 +247,60 @@ class VariancePreserving:
         start: noise to begin with; standard normal by default.
         """
         start_key, key = jax.random.split(key)
-        alpha_bar, lead = self.alpha_bars(), shape[: len(shape) - self.axes]
+        times = self._times(steps)
+        functions = self._functions(predict, shape, eta, solver, hooks)
+        start = jax.random.normal(start_key, shape) if start is None else start
+        level_of = lambda level: level / self.levels
+        return _run(key, start, times, *functions, hooks, record, level_of)
+
+    def rerun(
+        self,
+        predict: Predict,
+        samples: Array,
+        *,
+        steps: int | None = None,
+        eta: Array | float = 1.0,
+        hooks: Hooks = NO_HOOKS,
+    ) -> tuple[Array, Array]:
+        """Return the means [J, ..., D] and scales [J] of the last J steps of a chain under another
+        network.
+
+        samples: `Chain.samples` [J + 1, ..., D] of these steps, the last J + 1 of the chain.
+        steps, eta, hooks: as in `sample`; of the hooks, `guide`, `bound` and the least scale count.
+        """
+        count = len(samples) - 1
+        times = jax.tree.map(lambda x: x[-count:], self._times(steps))
+        denoise, step = self._functions(predict, samples.shape[1:], eta, "ddim", hooks)
+
+        def one(noisy: Array, time: Any) -> tuple[Array, Array]:
+            unused = jax.random.key(0)  # no step of this sampler draws noise of its own
+            mean, scale, _ = step(noisy, denoise, time, noisy, unused)
+            return mean, _floor(scale, time["last"], hooks)
+
+        return jax.vmap(one)(samples[:-1], times)
+
+    def visited(self, steps: int | None = None) -> list[int]:
+        """Return the levels between which a sampler steps, from K to 0, rounded evenly."""
         steps = self.levels if steps is None else min(steps, self.levels)
-        # Rounded evenly between level K and level 0.
-        visited = [(self.levels * (steps - i) + steps // 2) // steps for i in range(steps + 1)]
-        at = jnp.asarray(visited)
+        return [(self.levels * (steps - i) + steps // 2) // steps for i in range(steps + 1)]
+
+    def _times(self, steps: int | None) -> dict[str, Array]:
+        """Return the levels of each step: `now`, `next` and `earlier`, and which one is `last`."""
+        at = jnp.asarray(self.visited(steps))
         earlier = jnp.concatenate([at[:1], at[:-2]])
-        last = jnp.arange(steps) == steps - 1
-        times = {"now": at[:-1], "next": at[1:], "earlier": earlier, "last": last}
+        last = jnp.arange(len(at) - 1) == len(at) - 2
+        return {"now": at[:-1], "next": at[1:], "earlier": earlier, "last": last}
+
+    def _functions(
+        self,
+        predict: Predict,
+        shape: tuple[int, ...],
+        eta: Array | float,
+        solver: str,
+        hooks: Hooks,
+    ) -> tuple[_Denoise, _Step]:
+        """Return how samples of `shape` are denoised, and the step of the sampler."""
+        alpha_bar, lead = self.alpha_bars(), shape[: len(shape) - self.axes]
 
         def denoise(noisy, level):
             bar = alpha_bar[level]
@@ -258,9 +319,7 @@ class VariancePreserving:
             mean = vp.dpm_solver_step(noisy, clean, memory, bar, next_bar, earlier)
             return mean, jnp.zeros_like(bar), clean
 
-        start = jax.random.normal(start_key, shape) if start is None else start
-        level_of = lambda level: level / self.levels
-        return _run(key, start, times, denoise, step, hooks, record, level_of)
+        return denoise, step
 
 
 @dataclasses.dataclass(frozen=True)
