@@ -33,6 +33,7 @@ from jaxrl.algorithms.diffusion.shared.chunks import (
     follow_described_plan,
     no_plan,
 )
+from jaxrl.algorithms.diffusion.shared.fine_tuning import begin_as_cloned
 from jaxrl.algorithms.diffusion.shared.policies import (
     WITHIN_BOUNDS,
     action_size,
@@ -41,7 +42,7 @@ from jaxrl.algorithms.diffusion.shared.policies import (
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.hyper import WIDE
-from jaxrl.core.types import Array, Batch, Environment, Tree, struct
+from jaxrl.core.types import Array, Batch, Environment, struct
 from jaxrl.diffusion import VariancePreserving
 from jaxrl.diffusion.processes import Predict
 from jaxrl.kit import (
@@ -65,8 +66,6 @@ from jaxrl.kit.groups import (
     Rollouts,
     Torso,
 )
-from jaxrl.kit.parts import copy
-from jaxrl.kit.state import State
 from jaxrl.networks import encoders
 from jaxrl.networks.denoisers import ConditionValue, TrajectoryDenoiser
 
@@ -101,7 +100,8 @@ class Config:
     blocks: int = static(3, low=1)
     """Number of residual blocks of the denoiser, whose reach doubles."""
     clip_rate: float = static(3.0, above=0)
-    """How late in the chain the clipping range grows from `first_clip` to `clip`."""
+    """Rate of the exponential by which the clipping range grows along the chain, from `first_clip`
+    to `clip`."""
 
     eta: float = hyper(1.0, low=0, high=1)
     """Noise of the denoising steps: 1 for DDPM, 0 for `least_scale` alone."""
@@ -253,7 +253,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
             tuned = lambda noisy, level: net.denoiser(noisy, level, condition)
             base = lambda noisy, level: net.base(noisy, level, condition)
             # Levels fall from 1; the last steps are below that of the first one trained.
-            visited = process.visited(config.steps)
+            visited = process.levels_between(config.steps)
             limit = (visited[config.steps - trained] + 0.5) / config.levels
 
             def predict(noisy, level):
@@ -298,20 +298,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         update=update,
         memory=memory,
         needs=tuple(f"transitions.extras.{n}" for n in ("made", "past", "chain", "log_prob")),
-        adopt=adopt,
-    )
-
-
-def adopt(state: State, other: Tree) -> Tree:
-    """Begin with the running average of another agent's denoiser, or with its denoiser where it
-    keeps none; the value begins anew."""
-    if not isinstance(other, State) or "denoiser" not in other.parts:
-        return other  # which will not fit
-    cloned = other.parts["denoiser"]
-    params = cloned.params if cloned.target is None else cloned.target
-    begin = lambda name: dataclasses.replace(state.parts[name], params=copy(params))
-    return dataclasses.replace(
-        state, parts=state.parts | {name: begin(name) for name in ("denoiser", "base")}
+        adopt=begin_as_cloned,
     )
 
 

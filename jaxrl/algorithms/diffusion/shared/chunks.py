@@ -42,7 +42,7 @@ class Plan:
     past: Array
     """Features of earlier observations [B, P, F], the oldest first."""
     beside: Tree = ()
-    """What the maker of the plans says of each, leaves [B, ...]."""
+    """Description of each plan by its maker, leaves [B, ...]."""
 
 
 def no_plan(n: int, horizon: int, size: int, past: int, features: int) -> Plan:
