@@ -9,7 +9,7 @@ Observation: float32 [1], always 0. Action: a point (x, y) of the square from -1
 is a mixture of `modes` (8) equally likely Gaussians of standard deviation `spread` on a circle of
 radius `radius`, the first one at the right, clipped to the square. Reward: with `reward="slope"`,
 `strength` x, whose gradient is constant; with `reward="modes"`, `strength` where the nearest of the
-modes is one of every second, the first among them, and 0 elsewhere, which has no gradient.
+modes is the first or second of four, counted from the right, and 0 elsewhere: no gradient.
 Terminates after one step. Metric: `on_mode`, whether the last action was within 3 `spread` of a
 mode. Mixtures on a circle are the usual toy of such models, as in Domingo-Enrich et al. (2025),
 "Adjoint matching: fine-tuning flow and diffusion generative models with memoryless stochastic
@@ -69,7 +69,7 @@ def pay(modes: int, reward: str, point: Array, params: Params) -> Array:
     """Return the reward [...] of points [..., 2]."""
     if reward == "slope":
         return params.strength * point[..., 0]
-    chosen = nearest(modes, point, params)[0] % 2 == 0
+    chosen = nearest(modes, point, params)[0] % 4 < 2
     return params.strength * chosen.astype(point.dtype)
 
 

@@ -24,7 +24,7 @@ def test_rewards_and_density(reward):
     found = jax.vmap(step)(POINTS)
     away = np.square(POINTS[:, None] - CENTERS).sum(-1)
     nearest = away.argmin(-1)
-    paid = 3 * POINTS[:, 0] if reward == "slope" else 3.0 * (nearest % 2 == 0)
+    paid = 3 * POINTS[:, 0] if reward == "slope" else 3.0 * (nearest % 4 < 2)
     np.testing.assert_allclose(found.reward, paid, rtol=1e-5)
     assert found.terminated.all() and not first.done
     np.testing.assert_array_equal(found.metrics["on_mode"], np.sqrt(away.min(-1)) < 0.3)
