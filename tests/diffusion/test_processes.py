@@ -273,7 +273,7 @@ def test_few_of_many_levels_are_spaced_evenly():
 
 
 def test_a_chain_is_rerun_under_another_network():
-    """Under its own network the last steps have the means and scales that were recorded, the last
+    """Rerun with its own network, the last steps have the means and scales that were recorded, the last
     one's noise too; under another the means differ and the scales do not."""
     process, hooks = VariancePreserving(6, "cosine"), Hooks(least_scale=0.2, noisy_end=True)
     options = {"steps": 4, "eta": 0.7, "hooks": hooks}

@@ -12,13 +12,13 @@ ANGLE = 2 * np.pi * np.arange(4) / 4
 CENTERS = 0.5 * np.stack([np.cos(ANGLE), np.sin(ANGLE)], -1)
 
 
-def made(reward):
+def make(reward):
     return envs.make("mixture", modes=4, reward=reward, radius=0.5, spread=0.1, strength=3.0)
 
 
 @pytest.mark.parametrize("reward", ["slope", "modes"])
 def test_rewards_and_density(reward):
-    env = made(reward)
+    env = make(reward)
     state, first = env.reset(jax.random.key(0), env.params)
     step = lambda action: env.step(jax.random.key(1), state, action, env.params)[1]
     found = jax.vmap(step)(POINTS)
@@ -37,7 +37,7 @@ def test_rewards_and_density(reward):
 
 
 def test_the_expert_draws_from_the_density():
-    env = made("slope")
+    env = make("slope")
     keys = jax.random.split(jax.random.key(0), 4000)
     state, _ = jax.jit(jax.vmap(env.reset, (0, None)))(keys, env.params)
     drawn = np.asarray(state.demonstration)
