@@ -273,8 +273,8 @@ def test_few_of_many_levels_are_spaced_evenly():
 
 
 def test_a_chain_is_rerun_under_another_network():
-    """Rerun with its own network, the last steps have the means and scales that were recorded, the last
-    one's noise too; under another the means differ and the scales do not."""
+    """Rerun with its own network, the last steps have the means and scales that were recorded, also
+    the last one with noise; under another the means differ and the scales do not."""
     process, hooks = VariancePreserving(6, "cosine"), Hooks(least_scale=0.2, noisy_end=True)
     options = {"steps": 4, "eta": 0.7, "hooks": hooks}
     chain = process.sample(KEY, exact(process), (5, 2), record=True, **options)
