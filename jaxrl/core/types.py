@@ -348,6 +348,9 @@ class Environment:
     rewards and terminations. Clocks begin anew. None where time steps do not tell the state."""
     judge: Judge | None = None
     """The preference between two episodes that began alike; None where there is none."""
+    log_density: Callable[[Tree, Tree], Array] | None = None
+    """Log-density of the expert's actions from (action, params), where the environment is a density
+    from which samples are drawn; None elsewhere."""
     host: Any = None
     """Maker of copies on the host (`adapters.copies.Host`); None where `reset` and `step` are
     compiled."""

@@ -1,9 +1,9 @@
 """Whole processes of noise: what a network is trained on, and the loop that samples from it.
 
-Three values, `VariancePreserving`, `EDM` and `Flow`, say how samples lose their form in noise. Each
-makes training examples (`add_noise`) and samples (`sample`) from a network that predicts what it
-was trained on. All else is a hook of the loop: guidance, inpainting, selection, and the chain of
-steps itself, for algorithms that learn from it.
+Four values, `VariancePreserving`, `EDM`, `Flow` and `Consistency`, say how samples lose their form
+in noise. Each makes training examples (`add_noise`; the last one pairs, `ends`) and samples
+(`sample`) from a network that predicts what it was trained on. All else is a hook of the loop:
+guidance, inpainting, selection, and the chain of steps itself, for algorithms that learn from it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from jaxrl.core.types import Array, Key, struct
 from jaxrl.diffusion import edm, flows
 from jaxrl.diffusion import variance_preserving as vp
 
-__all__ = ["EDM", "Chain", "Flow", "Hooks", "Noised", "VariancePreserving"]
+__all__ = ["EDM", "Chain", "Consistency", "Flow", "Hooks", "Noised", "VariancePreserving"]
 
 
 class Predict(Protocol):
@@ -79,6 +79,10 @@ class Hooks:
     bound: largest size of the numbers of a predicted clean sample; infinite for none.
     least_scale: least standard deviation of every step but the last, for exploration (DPPO). A
         sampler without noise keeps it.
+    noisy_end: whether the last step has that least standard deviation too, as it must where every
+        step is to have a density.
+    draw: (candidates [N, ..., D], level [] at which they lie, key) -> [..., D], one of N next
+        samples by a value of these themselves, drawn at random if wished (SVDD).
     """
 
     guide: Callable[[Array, Array], Array] | None = None
@@ -88,6 +92,8 @@ class Hooks:
     candidates: int = 1
     bound: float = float("inf")
     least_scale: Any = 0.0
+    noisy_end: bool = False
+    draw: Callable[[Array, Array, Key], Array] | None = None
 
 
 NO_HOOKS = Hooks()
@@ -128,18 +134,21 @@ def _run(
     times: pytree [K] of what `step` and `denoise` are told: `now`, `next` and `last`, a bool.
     """
     known = hooks.known or (lambda x: x)
-    more = (hooks.candidates,) if hooks.choose and hooks.candidates > 1 else ()
+    several = (hooks.choose or hooks.draw) and hooks.candidates > 1
+    more = (hooks.candidates,) if several else ()
 
     def body(carry, item):
         noisy, memory = carry
         time, key = item
         step_key, noise_key = jax.random.split(key)
         mean, scale, memory = step(noisy, denoise, time, memory, step_key)
-        scale = jnp.where(time["last"], scale, jnp.maximum(scale, hooks.least_scale))
+        scale = _floor(scale, time["last"], hooks)
         if hooks.adjust is not None:
             mean = hooks.adjust(mean, jnp.square(scale), name_level(time["now"]))
         after = mean + scale * jax.random.normal(noise_key, (*more, *mean.shape), mean.dtype)
-        if more:
+        if more and hooks.draw is not None:
+            after = hooks.draw(after, name_level(time["next"]), jax.random.fold_in(step_key, 1))
+        elif more:
             assert hooks.choose is not None
             ahead = lambda x: denoise(x, time["next"])
             clean = jnp.where(time["last"], after, jax.vmap(ahead)(after))
@@ -156,6 +165,12 @@ def _run(
     assert kept is not None
     after, mean, scale, level = kept
     return Chain(jnp.concatenate([start[None], after]), mean, scale, level)
+
+
+def _floor(scale: Array, last: Array, hooks: Hooks) -> Array:
+    """Return the standard deviation of a step, which hooks bound from below."""
+    floor = jnp.maximum(scale, hooks.least_scale)
+    return floor if hooks.noisy_end else jnp.where(last, scale, floor)
 
 
 def _share(level: Array, axes: int) -> Array:
@@ -226,20 +241,66 @@ class VariancePreserving:
     ) -> Any:
         """Draw samples of `shape`, or return the whole `Chain` if `record`.
 
-        steps: number of levels that are visited, evenly spaced; all by default.
+        steps: number of levels that are levels_between, evenly spaced; all by default.
         eta: noise of `ddim` steps: 1 with all levels is DDPM, 0 is the deterministic DDIM.
         solver: `ddim` or `dpm_solver`, deterministic, of second order.
         start: noise to begin with; standard normal by default.
         """
         start_key, key = jax.random.split(key)
-        alpha_bar, lead = self.alpha_bars(), shape[: len(shape) - self.axes]
+        times = self._times(steps)
+        functions = self._functions(predict, shape, eta, solver, hooks)
+        start = jax.random.normal(start_key, shape) if start is None else start
+        level_of = lambda level: level / self.levels
+        return _run(key, start, times, *functions, hooks, record, level_of)
+
+    def rerun(
+        self,
+        predict: Predict,
+        samples: Array,
+        *,
+        steps: int | None = None,
+        eta: Array | float = 1.0,
+        hooks: Hooks = NO_HOOKS,
+    ) -> tuple[Array, Array]:
+        """Return the means [J, ..., D] and scales [J] of the last J steps of a chain under another
+        network.
+
+        samples: `Chain.samples` [J + 1, ..., D] of these steps, the last J + 1 of the chain.
+        steps, eta, hooks: as in `sample`; of the hooks, `guide`, `bound` and the least scale count.
+        """
+        count = len(samples) - 1
+        times = jax.tree.map(lambda x: x[-count:], self._times(steps))
+        denoise, step = self._functions(predict, samples.shape[1:], eta, "ddim", hooks)
+
+        def one(noisy: Array, time: Any) -> tuple[Array, Array]:
+            unused = jax.random.key(0)  # no step of this sampler draws noise of its own
+            mean, scale, _ = step(noisy, denoise, time, noisy, unused)
+            return mean, _floor(scale, time["last"], hooks)
+
+        return jax.vmap(one)(samples[:-1], times)
+
+    def levels_between(self, steps: int | None = None) -> list[int]:
+        """Return the levels between which a sampler steps, from K to 0, rounded evenly."""
         steps = self.levels if steps is None else min(steps, self.levels)
-        # Rounded evenly between level K and level 0.
-        visited = [(self.levels * (steps - i) + steps // 2) // steps for i in range(steps + 1)]
-        at = jnp.asarray(visited)
+        return [(self.levels * (steps - i) + steps // 2) // steps for i in range(steps + 1)]
+
+    def _times(self, steps: int | None) -> dict[str, Array]:
+        """Return the levels of each step: `now`, `next` and `earlier`, and which one is `last`."""
+        at = jnp.asarray(self.levels_between(steps))
         earlier = jnp.concatenate([at[:1], at[:-2]])
-        last = jnp.arange(steps) == steps - 1
-        times = {"now": at[:-1], "next": at[1:], "earlier": earlier, "last": last}
+        last = jnp.arange(len(at) - 1) == len(at) - 2
+        return {"now": at[:-1], "next": at[1:], "earlier": earlier, "last": last}
+
+    def _functions(
+        self,
+        predict: Predict,
+        shape: tuple[int, ...],
+        eta: Array | float,
+        solver: str,
+        hooks: Hooks,
+    ) -> tuple[_Denoise, _Step]:
+        """Return how samples of `shape` are denoised, and the step of the sampler."""
+        alpha_bar, lead = self.alpha_bars(), shape[: len(shape) - self.axes]
 
         def denoise(noisy, level):
             bar = alpha_bar[level]
@@ -258,9 +319,7 @@ class VariancePreserving:
             mean = vp.dpm_solver_step(noisy, clean, memory, bar, next_bar, earlier)
             return mean, jnp.zeros_like(bar), clean
 
-        start = jax.random.normal(start_key, shape) if start is None else start
-        level_of = lambda level: level / self.levels
-        return _run(key, start, times, denoise, step, hooks, record, level_of)
+        return denoise, step
 
 
 @dataclasses.dataclass(frozen=True)
@@ -400,3 +459,107 @@ class Flow:
 
         start = jax.random.normal(start_key, shape) if start is None else start
         return _run(key, start, times, denoise, step, hooks, record, lambda time: time)
+
+
+@dataclasses.dataclass(frozen=True)
+class Consistency:
+    """Consistency model: a network that maps any sample of a noise path to its clean end (Song et
+    al., 2023, "Consistency models").
+
+    data_scale, largest, smallest, rho: as in `EDM`. levels: number of noise levels in training.
+    axes: as in `VariancePreserving`. The network is given
+    scaled inputs and log(sigma) / 4.
+    """
+
+    data_scale: float = 0.5
+    largest: float = 10.0
+    smallest: float = 0.01
+    rho: float = 7.0
+    levels: int = 40
+    axes: int = 1
+
+    def clean(self, predict: Predict, noisy: Array, sigma: Array) -> Array:
+        """Return the clean samples [..., D] of noisy ones at levels sigma [...]."""
+        wide = _share(sigma, self.axes)
+        _, _, into, level = edm.edm_preconditioning(wide, self.data_scale)
+        output = predict(into[..., None] * noisy, level.reshape(sigma.shape))
+        return edm.consistency_output(noisy, output, wide, self.data_scale, self.smallest)
+
+    def ends(self, key: Key, predict: Predict, clean: Array) -> tuple[Array, Array, Array, Array]:
+        """Return what a network maps two neighbors on paths of noise to, [..., D], the noisier one
+        first, and their levels [...]: the arguments of `losses.consistency` (algorithm 3)."""
+        level_key, noise_key = jax.random.split(key)
+        shape = clean.shape[: clean.ndim - self.axes]
+        at = jax.random.randint(level_key, shape, 1, self.levels)
+        noise = jax.random.normal(noise_key, clean.shape, clean.dtype)
+
+        def end(at: Array) -> tuple[Array, Array]:
+            fraction = 1 - at / (self.levels - 1)
+            sigma = edm.karras_sigmas(fraction, self.largest, self.smallest, self.rho)
+            return self.clean(
+                predict, clean + _share(sigma, self.axes)[..., None] * noise, sigma
+            ), sigma
+
+        (first, sigma), (second, lower) = end(at), end(at - 1)
+        return first, second, sigma, lower
+
+    def sample(
+        self,
+        key: Key,
+        predict: Predict,
+        shape: tuple[int, ...],
+        *,
+        steps: int = 4,
+        hooks: Hooks = NO_HOOKS,
+        start: Array | None = None,
+        record: bool = False,
+    ) -> Any:
+        """Draw samples of `shape` in several steps (algorithm 1), or return the whole `Chain`.
+
+        Each step predicts the clean sample and adds noise of the next level; the last adds none,
+        unless `hooks` say so.
+        """
+        start_key, key = jax.random.split(key)
+        functions = self._functions(predict, shape, hooks)
+        start = self.largest * jax.random.normal(start_key, shape) if start is None else start
+        level_of = lambda sigma: 0.25 * jnp.log(jnp.maximum(sigma, self.smallest))
+        return _run(key, start, self._times(steps), *functions, hooks, record, level_of)
+
+    def rerun(
+        self,
+        predict: Predict,
+        samples: Array,
+        *,
+        hooks: Hooks = NO_HOOKS,
+    ) -> tuple[Array, Array]:
+        """Return the means [K, ..., D] and scales [K] of the steps of a chain under another
+        network; samples: `Chain.samples` [K + 1, ..., D]."""
+        denoise, step = self._functions(predict, samples.shape[1:], hooks)
+        unused = jax.random.key(0)
+
+        def one(noisy: Array, time: Any) -> tuple[Array, Array]:
+            mean, scale, _ = step(noisy, denoise, time, noisy, unused)
+            return mean, _floor(scale, time["last"], hooks)
+
+        return jax.vmap(one)(samples[:-1], self._times(len(samples) - 1))
+
+    def _times(self, steps: int) -> dict[str, Array]:
+        sigma = edm.karras_sigmas(jnp.arange(steps) / steps, self.largest, self.smallest, self.rho)
+        last = jnp.arange(steps) == steps - 1
+        return {"now": sigma, "next": jnp.append(sigma[1:], 0.0), "last": last}
+
+    def _functions(
+        self, predict: Predict, shape: tuple[int, ...], hooks: Hooks
+    ) -> tuple[_Denoise, _Step]:
+        lead = shape[: len(shape) - self.axes]
+
+        def denoise(noisy, sigma):
+            sigma = jnp.full(lead, jnp.maximum(sigma, self.smallest))
+            return jnp.clip(self.clean(predict, noisy, sigma), -hooks.bound, hooks.bound)
+
+        def step(noisy, denoise, time, memory, key):
+            clean = denoise(noisy, time["now"])
+            variance = jnp.square(time["next"]) - self.smallest**2
+            return clean, jnp.sqrt(jnp.maximum(variance, 0.0)), clean
+
+        return denoise, step

@@ -43,6 +43,7 @@ BUILT_IN = {
     # bandits
     "bandit": "jaxrl.envs.bandits.bandit:bandit",
     "contextual_bandit": "jaxrl.envs.bandits.contextual_bandit:contextual_bandit",
+    "mixture": "jaxrl.envs.bandits.mixture:mixture",
     "two_sides": "jaxrl.envs.bandits.two_sides:two_sides",
     # games
     "kuhn_poker": "jaxrl.envs.games.kuhn_poker:kuhn_poker",

@@ -10,7 +10,7 @@ import pytest
 
 from jaxrl import diffusion, losses
 from jaxrl.core import random
-from jaxrl.diffusion import EDM, Flow, Hooks, VariancePreserving
+from jaxrl.diffusion import EDM, Consistency, Flow, Hooks, VariancePreserving
 
 CASES = []  # classes have no contract of functions
 MEAN, SPREAD = 0.7, 0.4  # of the data
@@ -270,3 +270,69 @@ def test_few_of_many_levels_are_spaced_evenly():
     chain = process.sample(KEY, exact(process), (2, 1), steps=4, eta=0.0, record=True)
     np.testing.assert_allclose(chain.level, [1, 0.75, 0.5, 0.25])
     assert process.sample(KEY, exact(process), (2, 1), steps=500, record=True).level.shape == (100,)
+
+
+def test_a_chain_is_rerun_under_another_network():
+    """Rerun with its own network, the last steps have the means and scales that were recorded, also
+    the last one with noise; under another the means differ and the scales do not."""
+    process, hooks = VariancePreserving(6, "cosine"), Hooks(least_scale=0.2, noisy_end=True)
+    options = {"steps": 4, "eta": 0.7, "hooks": hooks}
+    chain = process.sample(KEY, exact(process), (5, 2), record=True, **options)
+    assert (chain.scale >= 0.2 - 1e-6).all() and (chain.samples[-1] != chain.mean[-1]).all()
+    mean, scale = process.rerun(exact(process), chain.samples[-3:], **options)
+    np.testing.assert_allclose(mean, chain.mean[-2:], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(scale, chain.scale[-2:], rtol=1e-6)
+    other, same = process.rerun(exact(process, 0.0), chain.samples[-3:], **options)
+    assert (jnp.abs(other - mean) > 1e-3).all()
+    np.testing.assert_array_equal(same, scale)
+
+
+def test_one_of_the_candidates_is_drawn_by_a_value():
+    """Told to draw the first of several, the sampler has the plain law; the largest is larger. The
+    level is that of the candidates."""
+    process, levels = VariancePreserving(3), []
+    sample = functools.partial(process.sample, KEY, exact(process), (4000, 1))
+    first = sample(hooks=Hooks(draw=lambda x, level, key: x[0], candidates=3))
+    plain = sample()
+    np.testing.assert_allclose([first.mean(), first.std()], [plain.mean(), plain.std()], atol=0.02)
+
+    def largest(candidates, level, key):
+        jax.debug.callback(levels.append, level)
+        return candidates.max(0)
+
+    assert sample(hooks=Hooks(draw=largest, candidates=4)).mean() > first.mean() + 0.1
+    jax.effects_barrier()
+    np.testing.assert_allclose(sorted(map(float, levels)), [0, 1 / 3, 2 / 3], rtol=1e-6)
+
+
+def test_consistency_of_gaussian_data():
+    """The exact consistency function of N(MEAN, SPREAD^2) maps neighbors on a path to the same end,
+    its samples have the data's law after one step and after several, and a chain is rerun."""
+    process = Consistency(smallest=0.002, largest=20.0)
+
+    def predict(x, level):
+        sigma = jnp.exp(4 * level)[..., None]
+        into = diffusion.edm_preconditioning(sigma[..., 0], process.data_scale)[2][..., None]
+        noisy = x / into
+        shrink = jnp.sqrt((SPREAD**2 + process.smallest**2) / (SPREAD**2 + sigma**2))
+        end = MEAN + shrink * (noisy - MEAN)
+        skip = process.data_scale**2 / ((sigma - process.smallest) ** 2 + process.data_scale**2)
+        out = process.data_scale * (sigma - process.smallest)
+        out = out / jnp.sqrt(sigma**2 + process.data_scale**2)
+        return jnp.where(out > 0, (end - skip * noisy) / jnp.where(out > 0, out, 1), 0)
+
+    for steps in (1, 3):
+        found = process.sample(KEY, predict, (20_000, 1), steps=steps)
+        np.testing.assert_allclose([found.mean(), found.std()], [MEAN, SPREAD], atol=0.02)
+    # Neighbors share the noise, so they are on one path only up to the distance of their levels.
+    clean = MEAN + SPREAD * jax.random.normal(KEY, (2000, 1))
+    first, second, sigma, lower = process.ends(KEY, predict, clean)
+    assert (sigma > lower).all() and float(sigma.max()) > 1 > float(lower.min())
+    error = np.abs(first - second).mean()
+    assert error < 0.1 and error < 0.3 * np.abs(first - clean).mean()
+    hooks = Hooks(least_scale=0.1, noisy_end=True)
+    chain = process.sample(KEY, predict, (7, 1), steps=3, hooks=hooks, record=True)
+    mean, scale = process.rerun(predict, chain.samples, hooks=hooks)
+    np.testing.assert_allclose(mean, chain.mean, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(scale, chain.scale)
+    assert float(scale[-1]) == np.float32(0.1)

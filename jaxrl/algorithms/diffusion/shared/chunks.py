@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from jaxrl.core import trees
 from jaxrl.core.errors import UserError
-from jaxrl.core.types import Array, Key, TimeStep, Transition, struct
+from jaxrl.core.types import Array, Key, TimeStep, Transition, Tree, struct
 
 
 def rows_within_episodes(x: Transition, past: int) -> Array:
@@ -41,6 +41,8 @@ class Plan:
     """Number of the next step of the plan, int32 [B]."""
     past: Array
     """Features of earlier observations [B, P, F], the oldest first."""
+    beside: Tree = ()
+    """Description of each plan by its maker, leaves [B, ...]."""
 
 
 def no_plan(n: int, horizon: int, size: int, past: int, features: int) -> Plan:
@@ -72,18 +74,47 @@ def follow_plan(
 
     features: of the time steps, [B, F].
     """
+
+    def make(timestep: TimeStep, past: Array, key: Key) -> tuple[Array, Tree]:
+        return make_plan(timestep, past, key), ()
+
+    return follow_described_plan(make, timestep, plan, key, features=features, execute=execute)
+
+
+class MakeDescribedPlan(Protocol):
+    """A function that makes plans, and says something of them."""
+
+    def __call__(self, timestep: TimeStep, past: Array, key: Key, /) -> tuple[Array, Tree]:
+        """Return plans [B, H, D], and leaves [B, ...] that describe each."""
+        ...
+
+
+def follow_described_plan(
+    make_plan: MakeDescribedPlan,
+    timestep: TimeStep,
+    plan: Plan,
+    key: Key,
+    *,
+    features: Array,
+    execute: int,
+) -> tuple[Array, Plan]:
+    """Return what `follow_plan` returns; `Plan.beside` of a new plan is what its maker says of it.
+
+    A plan was made at this step where the memory that is returned has `Plan.at` 1.
+    """
     repeated = jnp.broadcast_to(features[:, None], plan.past.shape)
     past = trees.where(timestep.first, repeated, plan.past)
     due = timestep.first | (plan.at >= execute)
 
-    def renew(steps: Array) -> Array:
-        return trees.where(due, make_plan(timestep, past, key), steps)
+    def renew(old: Tree) -> Tree:
+        return trees.where(due, make_plan(timestep, past, key), old)
 
-    steps = jax.lax.cond(due.any(), renew, lambda steps: steps, plan.steps)
+    old = (plan.steps, plan.beside)
+    steps, beside = jax.lax.cond(due.any(), renew, lambda old: old, old)
     at = jnp.where(due, 0, plan.at)
     action = jnp.take_along_axis(steps, at[:, None, None], 1)[:, 0]
     past = jnp.concatenate([past, features[:, None]], 1)[:, 1:]
-    return action, Plan(steps, at + 1, past)
+    return action, Plan(steps, at + 1, past, beside)
 
 
 def flat_past(past: Array) -> Array:
@@ -91,13 +122,18 @@ def flat_past(past: Array) -> Array:
     return past.reshape(past.shape[0], -1)
 
 
-def check_plans(config: Any, name: str) -> None:
-    """Raise `UserError` unless plans are as long as they are followed, and there is a dataset
-    alone."""
+def check_length(config: Any) -> None:
+    """Raise `UserError` unless plans are as long as they are followed."""
     if config.execute > config.horizon:
         raise UserError(
             f"execute is {config.execute}; a plan of {config.horizon} actions (horizon) must be "
             "at least as long."
         )
+
+
+def check_plans(config: Any, name: str) -> None:
+    """Raise `UserError` unless plans are as long as they are followed, and there is a dataset
+    alone."""
+    check_length(config)
     if config.data.num_envs or not config.data.name:
         raise UserError(f"{name} learns from a dataset alone: name one, and set num_envs to 0.")
