@@ -104,4 +104,9 @@ def source(env: Environment, config: Config) -> Source:
 
 ota = hiql.variant("ota", Config=Config, recipe=recipe, source=source)
 
-TINY = SMALL | {"subgoal_steps": 3, "option_steps": 2, "representation": 2, "value_goals.here": 0.25}
+TINY = SMALL | {
+    "subgoal_steps": 3,
+    "option_steps": 2,
+    "representation": 2,
+    "value_goals.here": 0.25,
+}

@@ -95,7 +95,8 @@ def split_pairs(env: Environment, share: float, seed: int) -> tuple[Pairs, Pairs
             "shown and some held out."
         )
     here, goal = np.divmod(np.random.default_rng(seed).permutation(count**2), count)
-    both = Pairs(maze.goal[here], maze.goal[goal], maze.steps[here, goal])
+    arrays: Any = (maze.goal[here], maze.goal[goal], maze.steps[here, goal])
+    both = Pairs(*arrays)
     return jax.tree.map(lambda x: x[:shown], both), jax.tree.map(lambda x: x[shown:], both)
 
 

@@ -80,9 +80,9 @@ def test_the_options_loss_is_an_expectile_on_what_the_option_leads_to():
     x, distance = options_of_best_play()
     n = everything.PLACES
     new, old = RNG.normal(size=(2, 2, n, n)).astype(np.float32)
-    look_up = lambda table: lambda t: jnp.asarray(table)[
-        :, everything.place(t.observation), everything.place(t.goal)
-    ]
+    look_up = lambda table: (
+        lambda t: jnp.asarray(table)[:, everything.place(t.observation), everything.place(t.goal)]
+    )
     found = ota.high_value_loss(high_net(look_up(new), look_up(old)), x).value
     here, goal, end = (
         np.asarray(everything.place(p))

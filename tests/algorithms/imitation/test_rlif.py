@@ -28,7 +28,9 @@ def test_the_action_before_an_intervention_is_penalized():
     pairs = dataclasses.replace(pairs, extras={"intervened": intervened})
     first, reward = rlif.label(pairs, jnp.float32(2.0))
     done = one.terminated | one.truncated
-    expected = [-2.0 if b and not a and not d else 0.0 for a, b, d in zip(*intervened, done, strict=True)]
+    expected = [
+        -2.0 if b and not a and not d else 0.0 for a, b, d in zip(*intervened, done, strict=True)
+    ]
     np.testing.assert_array_equal(reward, expected)
     assert 0 < np.mean(np.equal(expected, 0)) < 1 and done.any()
     np.testing.assert_array_equal(first.observation, one.observation)
@@ -105,7 +107,9 @@ def test_neither_rewards_nor_advice_are_learned_from():
     new, same, different = (update(state, b, random.key(3))[0] for b in (batch, changed, shown))
     leaves = lambda state: [np.asarray(a) for a in jax.tree.leaves(state.parts)]
     assert all(np.array_equal(a, b) for a, b in zip(leaves(new), leaves(same), strict=True))
-    assert not all(np.array_equal(a, b) for a, b in zip(leaves(new), leaves(different), strict=True))
+    assert not all(
+        np.array_equal(a, b) for a, b in zip(leaves(new), leaves(different), strict=True)
+    )
     # In an evaluation there is no advice, and the policy acts alone.
     alone = dataclasses.replace(jax.tree.map(lambda a: a[0], x.timestep), privileged=None)
     _, _, extras = agent.act(state, alone, agent.memory(16), random.key(0), True)
