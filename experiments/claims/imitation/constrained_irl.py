@@ -1,4 +1,4 @@
-"""Which rewards an expert's policy identifies, in random constrained Markov decision processes with
+"""Rewards that an expert's policy identifies, in random constrained Markov decision processes with
 entropy, in float64."""
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def expected_cost(task: Task, log_probs: Array) -> Array:
     return costs[0]
 
 
-def constrained(task: Task, price: Array) -> Array:
+def policy_at(task: Task, price: Array) -> Array:
     """Return the policy [S, A] that is best at a price of the cost, as its logarithm."""
     return log_policy(task.reward - price * task.cost, task.transition)
 
@@ -75,7 +75,7 @@ def price_of_bound(task: Task, bound: Array) -> Array:
     def halve(ends, _):
         low, high = ends
         middle = (low + high) / 2
-        over = expected_cost(task, constrained(task, middle)) > bound
+        over = expected_cost(task, policy_at(task, middle)) > bound
         return (jnp.where(over, middle, low), jnp.where(over, high, middle)), None
 
     ends = (jnp.zeros((), float), jnp.full((), LARGEST, float))
@@ -109,7 +109,7 @@ def errors_of(
     gap = lambda a, b: losses.shaping_distance(a, b, task.transition, DISCOUNT)
     expert = log_policy(task.reward, task.transition)
     shaped = log_policy(task.reward + added(task), task.transition)
-    bounded = constrained(task, task.multiplier)
+    bounded = policy_at(task, task.multiplier)
     paid = price(task, expected_cost(task, bounded))
     moved = log_policy(task.reward, task.other)
     carried = log_policy(task.reward + transferred(task), task.other)
@@ -133,7 +133,7 @@ CLAIM = Exact(
         "Identifiability and Generalizability in Constrained Inverse Reinforcement Learning",
         "Schlaginhaufen and Kamgarpour",
         2023,
-        "",
+        "2306.00629",
         "With entropy regularization an expert's policy identifies its reward up to potential "
         "shaping, but not under safety constraints that bind; transfer to other transitions needs "
         "the reward up to a constant.",
