@@ -143,6 +143,14 @@ class Values:
             value = getattr(value, name)
         return value
 
+    def replace(self, **changes: Any) -> Values:
+        """Return all values with others in the place of those at the top of the Config, such as
+        `hyper.replace(discount=0.9)`. Raises `UserError` for a name that there is not."""
+        for name in changes:
+            if name not in self._values:
+                raise unknown("hyperparameter", name, self._values)
+        return Values({**self._values, **changes}, self._prefix)
+
 
 class Static:
     """A Config whose hyperparameters cannot be read, since their values are arrays in the state."""

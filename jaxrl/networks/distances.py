@@ -1,5 +1,6 @@
 """Distances from one point to another, as embeddings with a head that is a (quasi)metric whatever
-the weights: never negative, 0 from a point to itself, and no longer than any detour."""
+the weights: never negative, 0 from a point to itself, and no longer than any detour. One head is no
+metric, to compare with."""
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ from jaxrl.networks.initializers import initializer
 from jaxrl.networks.torsos import MLP, image_encoder
 
 HEADS = ("iqe", "mrn", "pqe", "euclidean")
+UNCONSTRAINED = "unconstrained"  # no metric
 
 
 def state_features(
@@ -36,8 +38,10 @@ class Distance(nn.Module):
 
     kind: the head. "iqe": intervals (`losses.iqe`), with a learned mix of maximum and mean. "mrn":
         a symmetric and an asymmetric half (`losses.mrn`). "pqe": Poisson processes (`losses.pqe`),
-        with learned weights, whose sum the distance cannot exceed. "euclidean": a symmetric metric,
-        the distance in a Hilbert space.
+        with learned weights, whose sum the distance cannot exceed; a component has the mean over
+        its numbers in the place of the sum, as in the authors' code (appendix C.4.1 there), so that
+        it does not begin saturated. "euclidean": a symmetric metric, the distance in a Hilbert
+        space. "unconstrained": no metric but a network of both embeddings, to compare with.
     components, size: the embedding has so many components of so many numbers, which only "iqe" and
         "pqe" tell apart.
 
@@ -58,6 +62,9 @@ class Distance(nn.Module):
             self.mix = self.param("mix", nn.initializers.zeros, ())
         if self.kind == "pqe":
             self.weight = self.param("weight", nn.initializers.zeros, (self.components,))
+        if self.kind == UNCONSTRAINED:
+            self.both = MLP(self.widths, self.activation, layer_norm=self.layer_norm)
+            self.length = dense(1, initializer("lecun", 1.0))
 
     def __call__(self, x: Array, y: Array) -> Array:
         return self.between(self.embed(x), self.embed(y))
@@ -71,7 +78,11 @@ class Distance(nn.Module):
             case "iqe":
                 return losses.iqe(split(x), split(y), jax.nn.sigmoid(self.mix))
             case "pqe":
-                return losses.pqe(split(x), split(y), jax.nn.softplus(self.weight))
+                weight = jax.nn.softplus(self.weight)
+                return losses.pqe(split(x) / self.size, split(y) / self.size, weight)
+            case "unconstrained":
+                both = jnp.concatenate(jnp.broadcast_arrays(x, y), -1)
+                return jax.nn.softplus(self.length(self.both(both)))[..., 0]
             case "mrn":
                 half = x.shape[-1] // 2
                 return losses.mrn(x[..., :half], y[..., :half], x[..., half:], y[..., half:])

@@ -79,6 +79,7 @@ def hindsight(
     others: Mapping[str, Shares] | None = None,
     subgoal_steps: int = 0,
     discount: str = "discount",
+    option_steps: int = 0,
 ) -> View:
     """Draw single steps [n] with a goal in hindsight in the channel `goal` of both time steps, and
     the reward and termination that follow from it (see above); nothing is truncated.
@@ -90,8 +91,15 @@ def hindsight(
         where that is a later one of the episode, nor beyond the episode's end; and the extra
         `low_goal`, the goal achieved so many steps later, or at the episode's end.
     discount: name of the hyperparameter that geometric distances are drawn with.
+    option_steps: where it is above 0, options of so many steps toward the goal called `option_goal`
+        of `others`. An option ends early with the episode, and where it has reached a goal that is
+        drawn from later in the episode. Goals that `others` draws from the state itself are those
+        achieved at the option's end instead. The extras are `option`, the time step [n] at its end,
+        and `option_reached` [n], whether the goal was achieved before the option or by any of its
+        steps.
 
-    Raises `UserError` if `env` has no goals, and for subgoals without a `high_goal`.
+    Raises `UserError` if `env` has no goals, for subgoals without a `high_goal`, and for options
+    without an `option_goal`.
     """
     if env.goals is None:
         raise UserError(f"'{env.name}' has no goals; only experience with goals can be relabeled.")
@@ -99,6 +107,8 @@ def hindsight(
     shares = {"": own} | dict(others or {})
     if subgoal_steps and "high_goal" not in shares:
         raise UserError("Subgoals need the goal that they lead to, called 'high_goal'.")
+    if option_steps and "option_goal" not in shares:
+        raise UserError("Options need the goal that they lead to, called 'option_goal'.")
     achieved = jax.vmap(goals.achieved)
 
     def is_reached(achieved: Tree, goal: Tree) -> Array:
@@ -122,6 +132,13 @@ def hindsight(
             within = (high >= row) & (high <= data.end[row]) & ~found["high_goal"].before
             found["low"] = ahead
             found["subgoal"] = jnp.where(within, jnp.minimum(ahead, high), ahead)
+        if option_steps:
+            chosen, end = found["option_goal"], data.end[row]
+            last = jnp.minimum(row + option_steps - 1, end)
+            later = (chosen.row >= row) & (chosen.row <= end) & ~chosen.before
+            found["option"] = jnp.where(later, jnp.minimum(last, chosen.row), last)
+            goal = jnp.where(chosen.before, last, chosen.row)
+            found["option_goal"] = Chosen(goal, jnp.zeros_like(chosen.before))
         return found
 
     def goal_of(prepared: Achieved, chosen: Chosen) -> Tree:
@@ -138,6 +155,17 @@ def hindsight(
         if subgoal_steps:
             extras["low_goal"] = at_rows(prepared.after, found["low"])
             extras["subgoal"] = at_rows(data.transitions.next_timestep, found["subgoal"])
+        if option_steps:
+            goal_there, last = extras["option_goal"], found["option"]
+            extras["option"] = at_rows(data.transitions.next_timestep, last)
+
+            def reached_by(step: Array) -> Array:
+                met = at_rows(prepared.after, jnp.minimum(row + step, last))
+                return is_reached(met, goal_there)
+
+            on_the_way = jax.vmap(reached_by)(jnp.arange(option_steps)).any(0)
+            at_once = is_reached(at_rows(prepared.before, row), goal_there)
+            extras["option_reached"] = at_once | on_the_way
         relabeled = dataclasses.replace(
             x,
             timestep=dataclasses.replace(x.timestep, goal=goal),

@@ -10,7 +10,7 @@ policy compares states that are far apart, the low one has near goals.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import flax.linen as nn
 import jax
@@ -33,7 +33,18 @@ from jaxrl.core.examples import example_timestep
 from jaxrl.core.hyper import WIDE
 from jaxrl.core.spaces import Box, Space
 from jaxrl.core.types import Array, Environment, Source, TimeStep, Transition
-from jaxrl.kit import AlgorithmBuilder, LossOutput, Net, Part, Recipe, group, hyper, loss, static
+from jaxrl.kit import (
+    AlgorithmBuilder,
+    Loss,
+    LossOutput,
+    Net,
+    Part,
+    Recipe,
+    group,
+    hyper,
+    loss,
+    static,
+)
 from jaxrl.kit.acting import choose
 from jaxrl.kit.groups import INF
 from jaxrl.networks import encoders
@@ -83,6 +94,10 @@ class RepresentedValue(nn.Module):
     def setup(self):
         self.torso = MLP(self.widths, self.activation, layer_norm=True)
         self.head = dense(self.size, initializer("lecun", 1.0))
+        self.values = self.make_values()
+
+    def make_values(self) -> nn.Module:
+        """Make two values of a state and a represented goal, for `setup`."""
         ensemble = nn.vmap(
             _Value,
             variable_axes={"params": 0},
@@ -91,11 +106,15 @@ class RepresentedValue(nn.Module):
             out_axes=0,
             axis_size=2,
         )
-        self.values = ensemble(self.widths, self.activation)
+        return ensemble(self.widths, self.activation)
 
     def __call__(self, timestep: TimeStep) -> Array:
+        return self.values(self.state_and_goal(timestep))
+
+    def state_and_goal(self, timestep: TimeStep) -> Array:
+        """Return features of the state and the represented goal, as values see them."""
         state = state_features(self.observation_space, timestep)
-        return self.values(jnp.concatenate([state, self.represent(timestep)], -1))
+        return jnp.concatenate([state, self.represent(timestep)], -1)
 
     def represent(self, timestep: TimeStep) -> Array:
         """Return the representation [..., size] of the goal, as seen from the state."""
@@ -119,13 +138,34 @@ def low_loss(net: Net, x: Transition) -> LossOutput:
     return LossOutput(cloned, {"low_advantage": advantage})
 
 
-def recipe(env: Environment, config: Config) -> Recipe:
+class HighValues(Protocol):
+    """Values that the high policy is extracted from."""
+
+    def __call__(self, net: Any, timestep: TimeStep, /) -> Array:
+        """Return two values [2, B] of time steps [B] and their goals.
+
+        net: the `Net`.
+        """
+        ...
+
+
+def recipe(
+    env: Environment,
+    config: Config,
+    *,
+    network: type[RepresentedValue] = RepresentedValue,
+    learn_values: Loss = value_loss,
+    high_values: HighValues = lambda net, timestep: net.value(timestep),
+) -> Recipe:
+    """Return HIQL's recipe, or that of a variant.
+
+    network: class of the values. learn_values: their loss. high_values: values that the high policy
+        is extracted from.
+    """
     timestep, torso, goals = example_timestep(env), config.torso, env.goals
     assert goals is not None
     told = with_goal(timestep, jnp.zeros((1, config.representation)))
-    value = RepresentedValue(
-        env.observation_space, torso.hidden, torso.activation, config.representation
-    )
+    value = network(env.observation_space, torso.hidden, torso.activation, config.representation)
     subgoals = Box(-np.inf, np.inf, (config.representation,))
     high: Any = Actor(
         env.observation_space,
@@ -141,7 +181,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         """Propose the data's subgoals, weighted by the gain in value that they led to."""
         goal, later = x.extras["high_goal"], x.extras["subgoal"]
         here = with_goal(x.timestep, goal)
-        advantage = (net.value(with_goal(later, goal)) - net.value(here)).mean(0)
+        advantage = (high_values(net, with_goal(later, goal)) - high_values(net, here)).mean(0)
         met = with_goal(x.timestep, goals.achieved(later.observation))
         subgoal = jax.lax.stop_gradient(net.value(met, method="represent"))
         cloned = clone_by_advantage(
@@ -162,7 +202,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
             "high_actor": Part(high, (timestep,), config.optimizer),
         },
         act=act,
-        losses=(value_loss, low_loss, high_loss),
+        losses=(learn_values, low_loss, high_loss),
         needs=tuple(f"transitions.extras.{n}" for n in ("high_goal", "low_goal", "subgoal")),
     )
 

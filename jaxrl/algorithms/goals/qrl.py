@@ -24,11 +24,10 @@ from jaxrl import losses
 from jaxrl.algorithms.goals.shared.conditioned import (
     SMALL,
     GoalConditioned,
+    approach_loss,
     check,
-    clone_by_advantage,
     make_actor,
     make_source,
-    with_goal,
 )
 from jaxrl.algorithms.goals.shared.data import GoalShares
 from jaxrl.core.examples import example_timestep
@@ -86,16 +85,6 @@ def recipe(env: Environment, config: Config) -> Recipe:
         held = jnp.broadcast_to(multiplier, step.shape)
         return LossOutput(push + local, {"step": step, "distance": far, "multiplier": held})
 
-    @loss("actor")
-    def actor_loss(net: Net, x: Transition) -> LossOutput:
-        """Imitate actions, weighted by how much nearer they led to the goal."""
-        goal = x.extras["actor_goal"]
-        before = net.distance(goals.achieved(x.observation), goal)
-        after = net.distance(goals.achieved(x.next_observation), goal)
-        policy = net.actor(with_goal(x.timestep, goal))
-        cloned = clone_by_advantage(policy, x.action, before - after, net.hyper.temperature)
-        return LossOutput(cloned, {"advantage": before - after})
-
     inputs: Any = (timestep.goal, timestep.goal)
     return Recipe(
         parts={
@@ -104,7 +93,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
             "actor": Part(make_actor(env, config), (timestep,), config.optimizer),
         },
         act=sample("actor", env.action_space),
-        losses=(distance_loss, actor_loss),
+        losses=(distance_loss, approach_loss(env)),
         needs=("transitions.extras.actor_goal",),
     )
 

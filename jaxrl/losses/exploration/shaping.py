@@ -104,8 +104,8 @@ def intervention_reward(intervened: Array, next_intervened: Array, penalty: Arra
       penalty: broadcasts to [...].
     Returns: [...].
     Gradients: none are stopped.
-    Source: Luo et al., 2024, "RLIF: interactive imitation learning as reinforcement learning";
-      penalizing the action that led to the intervention, of the two steps, is our choice.
+    Source: Luo et al., 2024, "RLIF: interactive imitation learning as reinforcement learning"; of
+      the two steps, its published code too penalizes the one that led to the intervention.
     Example: `losses.intervention_reward(intervened, next_intervened, penalty)`
     """
     begins = jnp.logical_not(intervened) & next_intervened

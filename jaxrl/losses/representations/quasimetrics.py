@@ -52,7 +52,8 @@ def pqe(x: Array, y: Array, weight: Array | float) -> Array:
       weight: broadcasts to [..., K], nonnegative.
     Returns: [...], the distance from x to y, at most the sum of the weights.
     Gradients: none are stopped.
-    Source: Wang and Isola, 2022, "On the learning and learnability of quasimetrics".
+    Source: Wang and Isola, 2022, "On the learning and learnability of quasimetrics", eq. 9. The
+      published code has the mean over d, which is this of latents divided by their number.
     Example: `losses.pqe(x, y, weight)`
     """
     exceeds = jax.nn.relu(x - y).sum(-1)

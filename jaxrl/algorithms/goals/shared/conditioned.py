@@ -145,6 +145,26 @@ def clone_by_advantage(
     return losses.awr(log_prob, jax.lax.stop_gradient(advantage), temperature, LARGEST_WEIGHT)
 
 
+def approach_loss(env: Environment) -> Loss:
+    """Return the loss of a policy that imitates actions, weighted by how much nearer they led to
+    the goal, of the parts `actor` and `distance`; reads the extra `actor_goal` and the
+    hyperparameter `temperature`."""
+    goals = env.goals
+    assert goals is not None
+
+    @loss("actor")
+    def actor_loss(net: Net, x: Transition) -> LossOutput:
+        """Imitate actions, weighted by how much nearer they led to the goal."""
+        goal = x.extras["actor_goal"]
+        before = net.distance(goals.achieved(x.observation), goal)
+        after = net.distance(goals.achieved(x.next_observation), goal)
+        policy = net.actor(with_goal(x.timestep, goal))
+        cloned = clone_by_advantage(policy, x.action, before - after, net.hyper.temperature)
+        return LossOutput(cloned, {"advantage": before - after})
+
+    return actor_loss
+
+
 def follow_value(policy: Distribution, action: Tree, q: Array, cloning: Array) -> Array:
     """Compute the loss of DDPG with cloning: -Q(s, pi(s)) / mean |Q| - cloning log pi(a).
 
@@ -167,13 +187,16 @@ def make_source(
     own: Shares | None = None,
     others: Mapping[str, Shares] | None = None,
     subgoal_steps: int = 0,
+    option_steps: int = 0,
 ) -> Source:
     """Return the data of a run, relabeled with goals in hindsight.
 
     own: of the goal in the time steps, the policy's by default. others: of the goals in the extras.
+    subgoal_steps, option_steps: as `hindsight` takes them.
     """
     own = config.actor_goals.shares() if own is None else own
-    return config.data.source(env, hindsight(env, own, others, subgoal_steps))
+    view = hindsight(env, own, others, subgoal_steps, option_steps=option_steps)
+    return config.data.source(env, view)
 
 
 def value_source(env: Environment, config: GoalValues) -> Source:
