@@ -1,6 +1,6 @@
 """Rollouts of a policy in a model that branch from the time steps of a dataset.
 
-rounds = imagined(dataset(x, 256), step, horizon=5, env_steps=50)
+rounds = imagined_rollouts(dataset(x, 256), step, horizon=5, env_steps=50)
 source = mixed(label(dataset(x, 13), real=True), replay(rounds, 10_000, 243))
 """
 
@@ -52,7 +52,7 @@ class ImaginedState:
     """Windows so far: int32."""
 
 
-def imagined(data: Source, step: ImaginedStep, horizon: int, env_steps: int) -> Source:
+def imagined_rollouts(data: Source, step: ImaginedStep, horizon: int, env_steps: int) -> Source:
     """Collect windows [T, B] of `horizon` (T) steps of a policy in a model, which begin at the time
     steps of B transitions of a dataset: branched rollouts (Janner et al., 2019, "When to trust your
     model: model-based policy optimization", algorithm 2).
@@ -78,7 +78,9 @@ def imagined(data: Source, step: ImaginedStep, horizon: int, env_steps: int) -> 
         start_key, key = jax.random.split(key)
         inner, batch, _ = window(data, state.data, policy, start_key)
         if batch.transitions.reward.ndim != 1:
-            raise UserError(f"imagined needs single transitions; '{data.name}' hands out windows.")
+            raise UserError(
+                f"imagined_rollouts needs single transitions; '{data.name}' hands out windows."
+            )
         start = begin(batch.transitions.timestep)
 
         def one(timestep, key):
@@ -97,7 +99,7 @@ def imagined(data: Source, step: ImaginedStep, horizon: int, env_steps: int) -> 
         return ImaginedState(inner, rounds), Batch(x, env_steps=counted), metrics
 
     return Source(
-        f"imagined from {data.name}",
+        f"imagined_rollouts({data.name})",
         init,
         collect,
         lambda state, fresh, key: fresh,

@@ -13,7 +13,7 @@ from jaxrl.core.errors import UserError
 from jaxrl.core.learn import start_source
 from jaxrl.core.types import Policy, TimeStep, Transition
 from jaxrl.envs.policies import random_policy
-from jaxrl.sources import dataset, imagined, mixed, replay, rollouts
+from jaxrl.sources import dataset, imagined_rollouts, mixed, replay, rollouts
 from jaxrl.sources.imagined import label, true_step
 
 ROWS, STARTS, HORIZON, END = 5, 4, 6, 103.0
@@ -68,7 +68,7 @@ def play(source, rounds=1, batches=0):
 
 
 def test_rollouts_hold_what_the_model_says_and_nothing_of_the_data():
-    source = imagined(dataset(steps(), STARTS), count_up, HORIZON, env_steps=50)
+    source = imagined_rollouts(dataset(steps(), STARTS), count_up, HORIZON, env_steps=50)
     fresh, metrics, _ = play(source, rounds=2)
     x = fresh.transitions
     assert fresh.env_steps == 100.0
@@ -98,7 +98,7 @@ def test_rollouts_hold_what_the_model_says_and_nothing_of_the_data():
 
 
 def test_a_ring_of_rollouts_is_mixed_with_data_in_a_given_share():
-    rounds = imagined(dataset(steps(), STARTS), count_up, HORIZON, env_steps=50)
+    rounds = imagined_rollouts(dataset(steps(), STARTS), count_up, HORIZON, env_steps=50)
     ring = replay(rounds, 2 * HORIZON * STARTS, 6)
     source = mixed(label(dataset(steps(), 2), True), ring)
     x = play(source, rounds=3, batches=50)[2].transitions
@@ -110,7 +110,7 @@ def test_a_ring_of_rollouts_is_mixed_with_data_in_a_given_share():
 
 
 def test_true_steps_are_the_environments():
-    """Each transition of a rollout in the true dynamics is what the environment does there."""
+    """Rollouts in the true dynamics have the steps of the environment."""
     policy = random_policy(PENDULUM)
     played = rollouts(PENDULUM, 3, 4)
     step = true_step(PENDULUM)
@@ -135,9 +135,9 @@ def test_true_steps_are_the_environments():
 
 def test_what_cannot_be_imagined_is_refused():
     with pytest.raises(UserError, match="horizon of rollouts must be at least 1, got 0"):
-        imagined(dataset(steps(), STARTS), count_up, 0, env_steps=1)
+        imagined_rollouts(dataset(steps(), STARTS), count_up, 0, env_steps=1)
     with pytest.raises(UserError, match="does not tell the state"):
         true_step(dataclasses.replace(PENDULUM, state_of=None))
-    windows = imagined(dataset(steps(), STARTS, length=2), count_up, 2, env_steps=1)
+    windows = imagined_rollouts(dataset(steps(), STARTS, length=2), count_up, 2, env_steps=1)
     with pytest.raises(UserError, match="needs single transitions"):
         jax.eval_shape(lambda: windows.collect(windows.init((), {}, POLICY), POLICY, random.key(0)))

@@ -59,7 +59,7 @@ class Config(soft_offline.SoftOffline):
 
 
 class Shares(Protocol):
-    """How much each transition counts in the two halves of the conservative term."""
+    """Shares of each transition in the two halves of the conservative term."""
 
     def __call__(self, net: Any, x: Any, /) -> tuple[Array, Array]:
         """Return by how much values of all actions are lowered at each transition, and by how much

@@ -4,9 +4,9 @@ penalty for the model's uncertainty.
 
 Rollouts of k steps reach states that they never go on from, so that values are bootstrapped from
 states where no value is ever learned. With few critics errors there explode, even where the model
-is true (`branches.dynamics=true` shows it, where the environment can tell its state). Many critics
-that must differ disagree in those states, and their minimum is pessimistic there. As in the authors'
-code, the minimum is that of SAC-N and the diversity that of EDAC.
+is true (`branches.dynamics=true`, where the environment can tell its state). Many critics that must
+differ disagree in those states, and their minimum is pessimistic there. As in the authors' code,
+the minimum is that of SAC-N and the diversity that of EDAC.
 
 The model is `dynamics_model`'s, which is trained first (`--warm-start`).
 """

@@ -23,7 +23,7 @@ from jaxrl.core.types import Policy
 from jaxrl.kit.normalization import add, no_moments
 from jaxrl.kit.state import State
 from jaxrl.networks.rewarded_dynamics import StepPrediction
-from jaxrl.sources import imagined
+from jaxrl.sources import imagined_rollouts
 from tests.algorithms.offline import test_cql as cql_tests
 from tests.datasets.stand_in import no_training
 from tests.kit.stub import losses_of, stub
@@ -154,7 +154,7 @@ def test_a_true_model_makes_the_rollouts_of_the_environment(no_training):
     @jax.jit
     def run(key):
         steps = shared.model_step(ENV, "learned"), shared.true_step(ENV)
-        sources = [imagined(data, step, 6, 1) for step in steps]
+        sources = [imagined_rollouts(data, step, 6, 1) for step in steps]
         begun = [source.init(key, {}, policy) for source in sources]
         return [
             s.collect(x, policy, key)[1].transitions for s, x in zip(sources, begun, strict=True)

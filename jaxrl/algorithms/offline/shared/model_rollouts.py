@@ -38,7 +38,13 @@ from jaxrl.kit.groups import Optimizer
 from jaxrl.kit.normalization import Moments, no_moments
 from jaxrl.networks.rewarded_dynamics import RewardedDynamics, StepPrediction, draw_step
 from jaxrl.sources.dataset import mixed
-from jaxrl.sources.imagined import ImaginedStep, follow, imagined, label, true_step
+from jaxrl.sources.imagined import (
+    ImaginedStep,
+    follow,
+    imagined_rollouts,
+    label,
+    true_step,
+)
 from jaxrl.sources.replay import replay
 
 CLIP = 10.0  # bound of standardized observations
@@ -71,10 +77,10 @@ class Branches:
     """Number of members that draw steps: those with the smallest held-out error. 5: authors' code
     of MOPO."""
     ends: str = static("learned", choices=("learned", "known"))
-    """Where the task ends: where the model says so (learned), or by the rule of the environment
-    (known)."""
+    """Ends of tasks in rollouts: those that the model predicts (learned), or the rule of the
+    environment (known)."""
     dynamics: str = static("learned", choices=("learned", "true"))
-    """What rollouts are played in: the model, or as a diagnosis the environment itself (true)."""
+    """Dynamics of rollouts: the model's (learned), or as a diagnosis the environment's (true)."""
 
 
 @group
@@ -87,7 +93,7 @@ class InModel:
 
 @struct
 class Fit:
-    """What is known of a model beside its parameters."""
+    """Scale and errors of a model, beside its parameters."""
 
     scale: Moments
     """Moments of the data's observations and rewards: [D + 1]."""
@@ -97,14 +103,14 @@ class Fit:
 
 @struct
 class Imagined:
-    """Where the model would lead from time steps [B], in the environment's units."""
+    """Step of a model from time steps [B], in the environment's units."""
 
     change: Array
     """Change of the observation: [B, D]."""
     reward: Array
     """Reward, less the penalty: [B]."""
     ended: Array
-    """Whether the task ends: bool [B]."""
+    """True where the task ends: bool [B]."""
     penalty: Array
     """Penalty for uncertainty, unweighted: [B]."""
     mean: Array
@@ -302,7 +308,7 @@ def model_source(env: Environment, config: Any) -> Source:
     count as steps."""
     data, branches = config.data, config.branches
     step = true_step(env) if branches.dynamics == "true" else model_step(env, branches.ends)
-    rounds = imagined(
+    rounds = imagined_rollouts(
         data.dataset(env, branches.starts), step, branches.horizon, env_steps=data.updates
     )
     real = real_rows(config)
