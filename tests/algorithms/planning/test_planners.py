@@ -91,8 +91,9 @@ def test_all_candidates_meet_the_same_noise():
     """Otherwise the luckiest candidate would win: here actions change nothing."""
     noisy = lambda state, action, key: (state, jax.random.normal(key))
     planner = Planner(how="shooting", candidates=64, iterations=3)
-    found = [make_plan(random.key(s), noisy, (), 1, SPACE, planner).value for s in range(20)]
-    assert abs(np.mean(found)) < 0.8
+    value = lambda key: make_plan(key, noisy, (), 1, SPACE, planner).value
+    found = jax.jit(jax.vmap(value))(jax.random.split(random.key(0), 50))
+    assert abs(found.mean()) < 0.5 and found.std() > 0.7
 
 
 def test_cem_fits_elites_and_mppi_weighs_all():
