@@ -37,6 +37,7 @@ from jaxrl.core.types import Array, Batch, Environment, Source, Transition
 from jaxrl.kit import AlgorithmBuilder, LossOutput, Net, Recipe, group, loss, static
 from jaxrl.kit.groups import Optimizer
 from jaxrl.kit.normalization import add
+from jaxrl.networks.heads import check_action_space
 from jaxrl.networks.rewarded_dynamics import StepPrediction
 from jaxrl.sources.held_out import held_out
 
@@ -120,8 +121,10 @@ def source(env: Environment, config: Config) -> Source:
 
 
 def check(env: Environment, config: Config, name: str) -> None:
-    """Raise `UserError` for observations that are not one box, for an environment beside the
-    dataset, and for more elites than members."""
+    """Raise `UserError` for an action space without a policy head, as the phases that follow do,
+    for observations that are not one box, for an environment beside the dataset, and for more
+    elites than members."""
+    check_action_space(env.action_space, name)
     check_model(env, config, name)
     if config.elites > config.model.members:
         raise UserError(

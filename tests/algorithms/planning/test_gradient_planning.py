@@ -73,7 +73,7 @@ def test_nothing_changes_or_pays_after_an_end():
 
 
 def test_the_policy_climbs_its_return_in_the_model():
-    """From 0 with actions k: rewards k, 2 k and 3 k, so the loss is -(1 + 2 d + 3 d^2) k."""
+    """Actions k from 0 are paid k, 2 k and 3 k, so the loss is -(1 + 2 d + 3 d^2) k."""
     x = transitions(N)
     start = make_timestep(np.zeros((N, D)), [False] * N)
     x = dataclasses.replace(x, timestep=start)
@@ -90,7 +90,7 @@ def test_the_policy_climbs_its_return_in_the_model():
 
 @pytest.mark.parametrize("begin", ["plan", "policy"])
 def test_a_plan_begins_with_the_rest_of_the_last_one_or_the_policy(begin):
-    """With a single candidate that is not improved the plan is what it begins with."""
+    """A single candidate that is not improved is the plan that it begins with."""
     act = recipe(begin=begin, candidates=1, iterations=1, **{"planner.how": "shooting"}).act
     policy = lambda timestep: jnp.full((*timestep.reward.shape, 1), 0.25)
     hyper = {"discount": 0.9, "exploration_noise": 0.1}
