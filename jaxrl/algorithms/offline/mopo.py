@@ -13,6 +13,7 @@ from jaxrl.algorithms.continuous_control import sac
 from jaxrl.algorithms.continuous_control.shared.hooks import scaled_reward
 from jaxrl.algorithms.offline.shared import model_rollouts, soft_offline
 from jaxrl.algorithms.offline.shared.model_rollouts import PENALTIES, InModel, in_model
+from jaxrl.core.errors import UserError
 from jaxrl.core.types import Environment
 from jaxrl.kit import AlgorithmBuilder, Recipe, group, hyper, static
 
@@ -33,12 +34,20 @@ def recipe(env: Environment, config: Config) -> Recipe:
     return in_model(plain, env, config, penalty=config.penalty)
 
 
+def check(env: Environment, config: Config, name: str) -> None:
+    """Raise `UserError` as for all that learn in a model, and for a penalty that compares members
+    where there is one."""
+    model_rollouts.check(env, config, name)
+    if config.penalty == "leave_one_out_kl" and config.model.members < 2:
+        raise UserError("penalty is leave_one_out_kl, which needs a model of at least 2 members.")
+
+
 mopo = AlgorithmBuilder(
     "mopo",
     Config,
     recipe,
     model_rollouts.model_source,
-    check=model_rollouts.check,
+    check=check,
     goes_on_from="dynamics_model",
 )
 

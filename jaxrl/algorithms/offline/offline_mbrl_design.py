@@ -17,6 +17,7 @@ import jax.numpy as jnp
 
 from jaxrl.algorithms.offline import mopo
 from jaxrl.algorithms.offline.shared.model_rollouts import PENALTIES, STEP, standardized_change
+from jaxrl.core.errors import UserError
 from jaxrl.core.types import Array, Environment, Key, Policy
 from jaxrl.kit import Recipe, group, static
 from jaxrl.sources.rollouts import rollouts
@@ -66,8 +67,15 @@ def recipe(env: Environment, config: Config) -> Recipe:
     return dataclasses.replace(plain, scores={**scores, "model_error": "model error"})
 
 
+def check(env: Environment, config: Config, name: str) -> None:
+    """Raise `UserError` as MOPO does, and for a model of one member."""
+    mopo.check(env, config, name)
+    if config.model.members < 2:
+        raise UserError(f"{name} compares the members of a model, so it needs at least 2.")
+
+
 offline_mbrl_design = mopo.mopo.variant(
-    "offline_mbrl_design", Config=Config, recipe=recipe, measure=measure
+    "offline_mbrl_design", Config=Config, recipe=recipe, measure=measure, check=check
 )
 
 TINY = mopo.TINY

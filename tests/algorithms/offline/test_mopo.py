@@ -174,6 +174,12 @@ def test_what_does_not_fit_is_refused(no_training):
         (mopo.mopo, {"normalization.observation": True}, "standardizes observations by the data's"),
         (mopo.mopo, {"real_share": 0.99}, "at least one transition must be from a rollout"),
         (ravl.ravl, {"num_critics": 1}, "ravl compares critics"),
+        (
+            mopo.mopo,
+            {"members": 1, "penalty": "leave_one_out_kl"},
+            "leave_one_out_kl, which needs a model of at",
+        ),
+        (design.offline_mbrl_design, {"members": 1}, "compares the members of a model"),
         (combo.combo, {"real_share": 0.0}, "combo raises the values of the data"),
     ):
         with pytest.raises(UserError, match=text):
