@@ -8,7 +8,9 @@ from jaxrl.sources.demonstrations import played_by, played_through
 from jaxrl.sources.episodes import episodes
 from jaxrl.sources.foresight import foresight_pairs
 from jaxrl.sources.guides import with_guide
+from jaxrl.sources.held_out import held_out
 from jaxrl.sources.hints import with_hints
+from jaxrl.sources.imagined import imagined_rollouts
 from jaxrl.sources.kept_groups import kept_groups
 from jaxrl.sources.pairs import judged_pairs, pair_dataset
 from jaxrl.sources.promising import with_promising
@@ -42,6 +44,8 @@ __all__ = [
     "episodes",
     "foresight_pairs",
     "given_texts",
+    "held_out",
+    "imagined_rollouts",
     "improve_utterances",
     "judged_pairs",
     "kept_groups",

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -58,11 +58,26 @@ class Config(soft_offline.SoftOffline):
     in the paper."""
 
 
-def recipe(env: Environment, config: Config, *, bound: Quantity | None = None) -> Recipe:
+class Shares(Protocol):
+    """Shares of each transition in the two halves of the conservative term."""
+
+    def __call__(self, net: Any, x: Any, /) -> tuple[Array, Array]:
+        """Return by how much values of all actions are lowered at each transition, and by how much
+        the value of its own action is raised, [B]; both have a mean of 1.
+
+        net: the `Net`. x: transitions [B].
+        """
+        ...
+
+
+def recipe(
+    env: Environment, config: Any, *, bound: Quantity | None = None, shares: Shares | None = None
+) -> Recipe:
     """Return CQL's recipe, or that of a variant.
 
     bound: of each transition; the values of the policy's actions that are lower count as if they
         were that, so that these are not lowered further. None for no bound.
+    shares: of each transition in the conservative term; None for 1.
     """
     space, size = env.action_space, soft.action_size(env.action_space)
     sample = soft.sample_in_half_widths(space)
@@ -96,7 +111,11 @@ def recipe(env: Environment, config: Config, *, bound: Quantity | None = None) -
         density = jnp.full(of_uniform.shape[:2], -size * math.log(2.0))
         log_prob = jnp.moveaxis(jnp.concatenate([density, here[1], after[1]]), 0, -1)
         log_prob = jnp.broadcast_to(log_prob[:, None], sampled.shape)
-        gap = losses.cql_sampled(net.critic(x.timestep, x.action), sampled, log_prob)
+        own = net.critic(x.timestep, x.action)
+        gap = losses.cql_sampled(own, sampled, log_prob)
+        if shares is not None:
+            lowered, raised = (share[..., None] for share in shares(net, x))
+            gap = lowered * (gap + own) - raised * own
         if not config.lagrange:
             return LossOutput(net.hyper.alpha * gap.sum(-1), {"gap": gap.mean(-1)})
         violation, multiplier = gap - net.hyper.threshold, net.multiplier()
