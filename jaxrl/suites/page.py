@@ -104,8 +104,8 @@ def write(suite: Suite, records: Sequence[Record], folder: Path) -> None:
         "",
         suite.text.strip(),
         "",
-        f"{policies(suite)} of {suite.episodes} episodes after the last step: the interquartile mean "
-        "over seeds and its 95 % interval (stratified bootstrap; with so few seeds it is too "
+        f"{policies(suite)} of {suite.episodes} episodes after the last step: the interquartile "
+        "mean over seeds and its 95 % interval (stratified bootstrap; with so few seeds it is too "
         "narrow). All environments are pooled with scores from 0 to 1 between "
         + ", ".join(f"{x.low:g} and {x.high:g} ({name})" for name, x in suite.environments.items())
         + ".",
@@ -145,7 +145,8 @@ def write(suite: Suite, records: Sequence[Record], folder: Path) -> None:
         if curves:
             picture = f"{suite.name}-{environment}.svg"
             where = folder / picture
-            learning_curves(curves, where, title=environment, ylabel="greedy return" if suite.environments[environment].greedy else "return", robust=True)
+            shown = "greedy return" if suite.environments[environment].greedy else "return"
+            learning_curves(curves, where, title=environment, ylabel=shown, robust=True)
             lines += [
                 "",
                 f"## {environment}",
