@@ -11,17 +11,30 @@ import pytest
 
 PACKAGE = pathlib.Path(importlib.util.find_spec("jaxrl").submodule_search_locations[0])
 
-# Rooms of jaxrl that each room may import besides itself. `core.types` and `core.checks` are
-# files of core.
+# Rooms of jaxrl that each room may import besides itself. `core.types`, `core.checks` and
+# `core.precise` are files of core.
 PARTS = {"losses", "diffusion", "gradients", "solvers"}
 LOW = {"core", "networks", "envs", "tasks", "sources", "kit"} | PARTS
 BELOW_RUNTIME = LOW | {"exact", "evaluation", "datasets", "algorithms"}
 ALLOWED = {
     "core": set(),
     "diffusion": {"core.types"},
-    "gradients": {"core.types"},
-    "losses": {"core.aliases", "core.checks", "core.types", "diffusion", "gradients"},
-    "solvers": {"core.types", "losses.divergences", "losses.games", "losses.reductions"},
+    "gradients": {"core.precise", "core.types"},
+    "losses": {
+        "core.aliases",
+        "core.checks",
+        "core.precise",
+        "core.types",
+        "diffusion",
+        "gradients",
+    },
+    "solvers": {
+        "core.precise",
+        "core.types",
+        "losses.divergences",
+        "losses.games",
+        "losses.reductions",
+    },
     "networks": {"core"} | PARTS,
     "envs": {"core"},
     "tasks": {"core"},

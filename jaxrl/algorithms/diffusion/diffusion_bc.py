@@ -1,6 +1,6 @@
-"""Behavior cloning by a generative model of single actions (Pearce et al., 2023, "Imitating human
-behaviour with diffusion models", arXiv:2301.10677): the model that fine-tuning on rewards begins
-with.
+"""Behavior cloning by a generative model of single actions (Pearce et al., 2023,
+"Imitating human behaviour with diffusion models", arXiv:2301.10677): the model that fine-tuning on
+rewards begins with.
 
 The model is a diffusion model in discrete levels, as in the paper, a flow on straight paths (Lipman
 et al., 2023, "Flow matching for generative modeling"), or a consistency model trained without a
