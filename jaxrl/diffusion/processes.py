@@ -241,7 +241,7 @@ class VariancePreserving:
     ) -> Any:
         """Draw samples of `shape`, or return the whole `Chain` if `record`.
 
-        steps: number of levels that are levels_between, evenly spaced; all by default.
+        steps: number of levels that are visited, evenly spaced; all by default.
         eta: noise of `ddim` steps: 1 with all levels is DDPM, 0 is the deterministic DDIM.
         solver: `ddim` or `dpm_solver`, deterministic, of second order.
         start: noise to begin with; standard normal by default.
