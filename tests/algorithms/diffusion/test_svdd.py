@@ -15,7 +15,7 @@ from jaxrl.exact.tilted import tilted_law, total_variation
 from tests.algorithms.diffusion import mixtures
 from tests.kit import stub
 
-BETA, STEPS, N = 0.5, 30, 4000
+BETA, STEPS, N = 0.5, 100, 4000  # with 30 steps the sampler itself is off by 0.09
 PROCESS = VariancePreserving(STEPS, "cosine")
 
 
