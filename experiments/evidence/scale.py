@@ -105,13 +105,18 @@ def _of_claims(records: Iterable[Record]) -> Iterator[dict[str, Any]]:
 def _of_suites(suites: Mapping[str, Sequence[Record]]) -> Iterator[dict[str, Any]]:
     for name, cells in suites.items():
         for cell in cells:
-            if cell["config"].get("evaluate_env") or len(cell["returns"]) < FEWEST:
+            config = cell["config"]
+            # Wrappers make another environment, and steps of learning from data are gradient steps.
+            other = (
+                config.get("evaluate_env") or config.get("wrappers") or "data" in config["agent"]
+            )
+            if other or len(cell["returns"]) < FEWEST:
                 continue
             returns = np.asarray(cell["returns"], np.float64).mean(0)
             for steps, value in zip(cell["steps"], returns, strict=True):
                 yield {
-                    "env": cell["config"]["env"],
-                    "params": cell["config"]["env_params"],
+                    "env": config["env"],
+                    "params": config["env_params"],
                     "env_steps": steps,
                     "best": round(float(value), 4),
                     "untrained": None,
