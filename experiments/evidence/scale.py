@@ -108,7 +108,9 @@ def _of_suites(suites: Mapping[str, Sequence[Record]]) -> Iterator[dict[str, Any
             config = cell["config"]
             # Wrappers make another environment, and steps of learning from data are gradient steps.
             other = (
-                config.get("evaluate_env") or config.get("wrappers") or "data" in config["agent"]
+                config.get("evaluate_env")
+                or config.get("wrappers")
+                or "data" in config.get("agent", {})
             )
             if other or len(cell["returns"]) < FEWEST:
                 continue
