@@ -291,7 +291,7 @@ def plan() -> Plan:
     return make(graph(), day=day, base=base, changed=changed)
 
 
-def mark(name: str, one_in: int, turn: str = "") -> str:
+def mark(name: str, one_in: int, turn: str = "", *, file: str = "") -> str:
     """Return the mark of a test that CI runs for affected names and for others in turn.
 
     It is `slow`, which CI runs, if a change can affect `name` or it is its turn, which comes every
@@ -299,8 +299,9 @@ def mark(name: str, one_in: int, turn: str = "") -> str:
 
     name: a claim, a function of `ROOMS`, or anything else.
     turn: name that decides when it is its turn; `name` by default.
+    file: file, from the root of the repository, that affects `name` when it changes.
     """
     today = plan()
     known = today.claims | today.functions
-    is_affected = today.everything or name.replace("-", "_") in known
+    is_affected = today.everything or name.replace("-", "_") in known or file in today.changed
     return "slow" if is_affected or in_turn(turn or name, one_in, today.day) else "rest"

@@ -20,6 +20,7 @@ from jaxrl.runtime import building, configuration, files, log
 from jaxrl.suites import bsuite, page
 from jaxrl.suites import suite as suites
 from jaxrl.suites.suite import SUITES
+from tests import rota
 
 SUITE = """
 title: Two environments
@@ -488,8 +489,17 @@ def is_here(run):
     return True
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("path", sorted(SUITES.glob("*.yaml")), ids=lambda x: x.stem)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(
+            path,
+            id=path.stem,
+            marks=getattr(pytest.mark, rota.mark(path.stem, 4, file=f"jaxrl/suites/{path.name}")),
+        )
+        for path in sorted(SUITES.glob("*.yaml"))
+    ],
+)
 def test_random_play_returns_what_the_suites_say(path):
     suite = command.read(str(path))
     if suite.name in ("bodies", "grids", "minatar"):

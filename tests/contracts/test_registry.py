@@ -36,9 +36,9 @@ from tests.contracts.structure import check_structure
 
 NAMES = registry.names()
 TODAY = rota.plan()
-TRACED = TODAY.algorithms_today(size=30, most=50)
-COMPILED = TODAY.algorithms_today(size=10, most=16)
-SPLIT = TODAY.algorithms_today(size=5, most=10)  # compiled for eight devices, and for one
+TRACED = TODAY.algorithms_today(size=20, most=50)
+COMPILED = TODAY.algorithms_today(size=7, most=16)
+SPLIT = TODAY.algorithms_today(size=3, most=8)  # compiled for eight devices, and for one
 # So few that `make test` compiles them too.
 FEW = TODAY.algorithms if len(TODAY.algorithms) <= 3 else set()
 

@@ -9,7 +9,9 @@ from tests import rota
 CLAIMS = listing.discover(run.ROOT)
 
 
-@pytest.mark.parametrize("id", CLAIMS)
+@pytest.mark.parametrize(
+    "id", [pytest.param(id, marks=getattr(pytest.mark, rota.mark(id, 3))) for id in CLAIMS]
+)
 def test_sides_can_be_built_and_tuned(id):
     claim = CLAIMS[id].load()
     assert all((run.ROOT / part).is_file() for part in claim.parts)

@@ -7,6 +7,7 @@ import pytest
 
 from jaxrl.core.errors import UserError
 from jaxrl.runtime import configuration
+from tests import rota
 from tests.runtime.tiny import ROOT
 
 
@@ -169,7 +170,18 @@ def test_differences():
     assert configuration.differences(a, b) == [("y.z", 2, 4), ("v", None, 5)]
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "configs").rglob("*.yaml")), ids=lambda p: p.stem)
+def configurations():
+    """Those that a change can affect, and a quarter of the others in turn; the rest rests."""
+    plan = rota.plan()
+    for path in sorted((ROOT / "configs").rglob("*.yaml")):
+        file = path.relative_to(ROOT).as_posix()
+        affected = file in plan.changed or path.parent.name in plan.algorithms
+        today = plan.everything or affected or rota.in_turn(file, 4, plan.day)
+        marks = () if today else pytest.mark.rest
+        yield pytest.param(path, id=f"{path.parent.name}-{path.stem}", marks=marks)
+
+
+@pytest.mark.parametrize("path", list(configurations()))
 def test_every_configuration_that_comes_along_is_read(path, no_training):
     from jaxrl.runtime import building
 
