@@ -1,4 +1,5 @@
-"""Relabeling of experience as if another goal had been set (hindsight), and new goals in play."""
+"""Relabeling of experience as if another goal had been set (hindsight), and play that goes on where
+a goal is reached."""
 
 from __future__ import annotations
 
@@ -101,3 +102,22 @@ def set_new_goals(env: Environment) -> Environment:
         return state, dataclasses.replace(timestep, goal=goal, terminated=ended)
 
     return dataclasses.replace(env, step=step, max_steps=None)
+
+
+@functools.cache
+def stay_at_goals(env: Environment) -> Environment:
+    """Let episodes go on where a goal is reached, with the same goal, until another end of `env`.
+
+    Raises `UserError` if `env` has no goals.
+    """
+    goals = env.goals
+    if goals is None:
+        raise UserError(f"'{env.name}' has no goals to stay at.")
+
+    def step(key, state, action, params):
+        state, timestep = env.step(key, state, action, params)
+        achieved = goals.achieved(timestep.observation)
+        reached = goals.outcome(achieved, timestep.goal, params)[1]
+        return state, dataclasses.replace(timestep, terminated=timestep.terminated & ~reached)
+
+    return dataclasses.replace(env, step=step)

@@ -7,6 +7,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxrl.core import spaces, trees
 from jaxrl.core.errors import UserError
@@ -101,6 +102,26 @@ def mixed_skill(env: Environment, skills: tuple[float, ...]) -> Policy:
         return trees.where(on_purpose, chosen, by_chance), skill, {}
 
     return Policy(act, jnp.zeros)
+
+
+@functools.cache
+def noisy_expert(env: Environment, deviation: float) -> Policy:
+    """Build the policy that plays the expert's actions plus normal noise with the standard
+    `deviation`, clipped to the bounds, greedy or not. `env` must come from
+    `wrappers.expert_channel`.
+
+    Raises `UserError` as `expert_policy` does, and unless actions are a bounded Box.
+    """
+    space, expert = env.action_space, expert_policy(env)
+    if not (isinstance(space, spaces.Box) and np.isfinite(spaces.bounds(space)).all()):
+        raise UserError(f"Normal noise needs a bounded Box; '{env.name}' has {space!r}.")
+
+    def act(state, timestep, memory, key, greedy):
+        action: Array = expert.act((), timestep, (), key, greedy)[0]
+        noise = deviation * jax.random.normal(key, action.shape, action.dtype)
+        return spaces.clip(space, action + noise), memory, {}
+
+    return Policy(act, lambda n: ())
 
 
 def another_action(space: spaces.Discrete, timestep: TimeStep, action: Array, key: Key) -> Array:

@@ -97,6 +97,7 @@ BUILT_IN = {
     "walker": "jaxrl.envs.planar.walker:walker",
     # bodies: free
     "point_mass": "jaxrl.envs.planar.point_mass:point_mass",
+    "ogbench_pointmaze": "jaxrl.envs.planar.ogbench_pointmaze:ogbench_pointmaze",
     "point_maze": "jaxrl.envs.planar.point_maze:point_maze",
     "point_maze_deceptive": "jaxrl.envs.planar.point_maze:point_maze_deceptive",
     "point_maze_large": "jaxrl.envs.planar.point_maze:point_maze_large",

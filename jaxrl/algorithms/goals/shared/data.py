@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from jaxrl.core.errors import UserError
 from jaxrl.core.hyper import MANY
 from jaxrl.core.types import Environment, Policy, Source
-from jaxrl.envs.goals import set_new_goals
-from jaxrl.envs.policies import mixed_skill, random_policy
+from jaxrl.envs.goals import set_new_goals, stay_at_goals
+from jaxrl.envs.planar.ogbench_pointmaze import BEGIN
+from jaxrl.envs.policies import mixed_skill, noisy_expert, random_policy
 from jaxrl.envs.wrappers import expert_channel
+from jaxrl.envs.wrappers.time_limit import time_limit
 from jaxrl.kit import group, static
 from jaxrl.sources.hindsight import Shares
 from jaxrl.sources.played import View, played_dataset
 
-PLAYERS = ("random", "expert", "noisy", "play")
+PLAYERS = ("random", "expert", "noisy", "play", "navigate", "stitch")
 
 
 @group
@@ -22,9 +26,15 @@ class Played:
 
     players: str = static("random", choices=PLAYERS)
     """Players: random, expert, noisy (the expert with random actions), or play. Play is the noisy
-    expert with a new goal whenever it has reached one, without an end of the episode."""
+    expert with a new goal whenever it has reached one, without an end of the episode. OGBench's
+    datasets of its mazes: navigate is play with normal noise, from anywhere to goals anywhere;
+    stitch goes to a goal nearby and stays there, so that no episode leads far."""
     noise: float = static(0.3, low=0, high=1)
-    """Probability that an action of the noisy expert (also in play) is random."""
+    """Probability that an action of the noisy expert (also in play) is random; in navigate and
+    stitch the standard deviation of normal noise on each action."""
+    episode_steps: int = static(0, low=0)
+    """Steps after which an episode of the dataset is cut off; 0: where the environment does, and
+    play never. Short episodes from anywhere are data to stitch."""
     size: int = static(50_000, low=1)
     """Number of steps in the dataset."""
     streams: int = static(16, low=1, high=MANY)
@@ -59,13 +69,32 @@ class Played:
 
     def play(self, env: Environment) -> tuple[Environment, Policy]:
         """Return the environment that is played in, and the players."""
-        if self.players == "random":
-            return env, random_policy(env)
+        if self.players == "navigate":
+            env = set_new_goals(_begin(env, "anywhere"))
+        if self.players == "stitch":
+            env = stay_at_goals(_begin(env, "nearby"))
         if self.players == "play":
             env = set_new_goals(env)
+        if self.episode_steps:
+            env = time_limit(env, self.episode_steps)
+        if self.players == "random":
+            return env, random_policy(env)
         env = expert_channel(env)
+        if self.players in ("navigate", "stitch"):
+            return env, noisy_expert(env, self.noise)
         skill = 1.0 if self.players == "expert" else 1 - self.noise
         return env, mixed_skill(env, (skill,))
+
+
+def _begin(env: Environment, where: str) -> Environment:
+    """Return `env` with other starts and goals. Raises `UserError` if it does not offer any."""
+    if not hasattr(env.params, "begin"):
+        raise UserError(
+            f"'{env.name}' has no starts and goals '{where}' for data; the players 'navigate' and "
+            "'stitch' are for ogbench_pointmaze."
+        )
+    params = dataclasses.replace(env.params, begin=BEGIN.index(where))
+    return dataclasses.replace(env, params=params)
 
 
 @group
