@@ -104,6 +104,11 @@ BUILT_IN = {
     "point_maze_medium": "jaxrl.envs.planar.point_maze:point_maze_medium",
     "point_maze_open": "jaxrl.envs.planar.point_maze:point_maze_open",
     "push": "jaxrl.envs.planar.push:push",
+    # particles
+    "simple_adversary": "jaxrl.envs.particles.adversary:simple_adversary",
+    "simple_speaker_listener": "jaxrl.envs.particles.speaker_listener:simple_speaker_listener",
+    "simple_spread": "jaxrl.envs.particles.spread:simple_spread",
+    "simple_tag": "jaxrl.envs.particles.tag:simple_tag",
 }
 
 INNER = "inner"  # field of a wrapper's params that holds the params of what it wraps

@@ -1,0 +1,1 @@
+"""Several discs in a plane, each an agent that acts at the same time as the others."""
