@@ -7,7 +7,8 @@ from __future__ import annotations
 import functools
 
 from jaxrl.algorithms.multi_agent.mappo import TINY as TINY
-from jaxrl.algorithms.multi_agent.mappo import Config, agents_recipe, check_agents, mappo, own_view
+from jaxrl.algorithms.multi_agent.mappo import Config, agents_recipe, check_windows, mappo
+from jaxrl.algorithms.multi_agent.shared.views import own_view
 from jaxrl.core.types import Environment
 from jaxrl.kit import Recipe
 
@@ -21,4 +22,4 @@ def recipe(env: Environment, config: Config) -> Recipe:
     return agents_recipe(env, config, critics, critic_of)
 
 
-ippo = mappo.variant("ippo", recipe=recipe, check=check_agents)
+ippo = mappo.variant("ippo", recipe=recipe, check=check_windows)

@@ -12,17 +12,22 @@ in some environments, GRUs.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from jaxrl import losses
+from jaxrl.algorithms.multi_agent.shared.views import (
+    View,
+    check_agents,
+    check_state,
+    own_view,
+    state_view,
+)
 from jaxrl.algorithms.policy_gradient.shared.actor_critic import standardize, surrogate
-from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.spaces import Box, Space
 from jaxrl.core.types import Array, Environment, TimeStep, Tree, struct
@@ -32,7 +37,6 @@ from jaxrl.kit.groups import INF, Optimizer, Passes, Rollouts, Torso
 from jaxrl.kit.normalization import Moments, add, no_moments
 from jaxrl.networks.actor_critic import Actor
 from jaxrl.networks.critics import Value
-from jaxrl.networks.heads import check_action_space
 
 ADAM = Optimizer(learning_rate=7e-4, max_grad_norm=10.0, eps=1e-5, flat=True)
 LEAST_DEVIATION = 0.1  # of targets; the authors' code bounds their variance below by 0.01
@@ -77,25 +81,6 @@ class Sample:
     value: Tree  # by critic, like advantage and target; value and target are standardized
     advantage: Tree
     target: Tree
-
-
-View = Callable[[TimeStep], TimeStep]  # selects the part of a time step that a network sees
-
-
-def own_view(timestep: TimeStep, agent: str) -> TimeStep:
-    """Return the time step as an agent sees it: its own observation and legal actions."""
-    legal = (timestep.legal_actions or {}).get(agent)
-    return _replace_observation(timestep, timestep.observation[agent], legal)
-
-
-def state_view(timestep: TimeStep) -> TimeStep:
-    """Return the time step with the environment's state as its observation."""
-    return _replace_observation(timestep, timestep.privileged["state"], None)
-
-
-def _replace_observation(timestep: TimeStep, observation: Tree, legal: Array | None) -> TimeStep:
-    changes = {"observation": observation, "legal_actions": legal, "privileged": None}
-    return dataclasses.replace(timestep, **changes)
 
 
 def policy_loss(net: Net, x: Sample, agent: str, critic: str) -> LossOutput:
@@ -213,30 +198,19 @@ def recipe(env: Environment, config: Config) -> Recipe:
     return agents_recipe(env, config, critics, dict.fromkeys(env.action_space, "critic"))
 
 
-def check_agents(env: Environment, config: Any, name: str) -> None:
-    """Raise `UserError` unless actions are those of several agents, each with an observation, and
-    for a window that does not divide into the minibatches."""
-    spaces = env.action_space, env.observation_space
-    if not all(isinstance(space, dict) for space in spaces) or set(spaces[0]) - set(spaces[1]):
-        raise UserError(
-            f"{name} needs agents that act at the same time: the actions and observations of "
-            f"'{env.name}' must be dicts with an entry per agent, like those of speaker_listener."
-        )
-    for agent, space in env.action_space.items():
-        check_action_space(space, f"{name}'s agent '{agent}'")
+def check_windows(env: Environment, config: Any, name: str) -> None:
+    """Raise `UserError` unless `env` has several agents, and for a window that does not divide into
+    the minibatches."""
+    check_agents(env, name)
     x = config.rollouts
     config.passes.check(x.num_envs, x.num_steps, x.num_shards)
 
 
 def check(env: Environment, config: Config, name: str) -> None:
-    """Raise `UserError` where `check_agents` does, and for an environment that does not expose its
+    """Raise `UserError` where `check_windows` does, and for an environment that does not expose its
     state."""
-    check_agents(env, config, name)
-    if "state" not in (example_timestep(env).privileged or {}):
-        raise UserError(
-            f"The critic of {name} sees the state of the environment, privileged['state'], which "
-            f"'{env.name}' does not expose; ippo needs none."
-        )
+    check_windows(env, config, name)
+    check_state(env, f"The critic of {name}", "ippo")
 
 
 mappo = AlgorithmBuilder("mappo", Config, recipe, check=check)

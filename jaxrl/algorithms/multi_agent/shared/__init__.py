@@ -1,0 +1,1 @@
+"""Parts that multi-agent algorithms share."""

@@ -1,0 +1,33 @@
+"""A team's value from the values of its agents, by weights that depend on the whole state."""
+
+from __future__ import annotations
+
+import flax.linen as nn
+import jax
+
+from jaxrl import losses
+from jaxrl.core.types import Array
+from jaxrl.networks.dense import dense
+from jaxrl.networks.initializers import initializer
+
+
+class MonotonicMixer(nn.Module):
+    """The value [...] of a team from its agents' values [..., N] and the state [..., S].
+
+    The weights of a network of one hidden layer, non-negative, so that the team's value never falls
+    when an agent's rises, and its biases are linear functions of the state; the last bias has one
+    hidden layer, of `width` units too.
+
+    Source: QMIX (Rashid et al., 2018, arXiv:1803.11485), section 4 and appendix C.
+    """
+
+    width: int = 32
+
+    @nn.compact
+    def __call__(self, state: Array, values: Array) -> Array:
+        linear = lambda size: dense(size, initializer("lecun", 1.0))(state)
+        agents, batch = values.shape[-1], values.shape[:-1]
+        weight = linear(agents * self.width).reshape(*batch, agents, self.width)
+        bias, output_weight = linear(self.width), linear(self.width)
+        output_bias = dense(1, initializer("lecun", 1.0))(jax.nn.relu(linear(self.width)))[..., 0]
+        return losses.qmix(values, weight, bias, output_weight, output_bias)
