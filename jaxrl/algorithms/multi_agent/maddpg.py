@@ -148,30 +148,30 @@ def recipe(env: Environment, config: Config) -> Recipe:
         value = JointValue(tuple((a, sees[a]) for a in agents), *torso)
         parts[f"{agent}_critic"] = Part(value, (example, plays), config.critic, config.target)
 
-    def played(x: Transition) -> dict[str, Array]:
+    def data_actions(x: Transition) -> dict[str, Array]:
         """Features of the actions of the data."""
         return {agent: features[agent](x.action[agent]) for agent in agents}
 
-    def drawn(output: Array, agent: str, key: Key) -> Array:
+    def policy_action(output: Array, agent: str, key: Key) -> Array:
         """Features of an action by the output of an agent's policy, with its gradient."""
         return straight_through(output, key) if discrete[agent] else features[agent](output)
 
     def critic_loss(net: Net, x: Transition, agent: str, index: int) -> LossOutput:
         """Regress on r_i + gamma Q'_i of the target policies' next actions (eq. 6)."""
         following = {
-            a: drawn(getattr(net.target, a)(own_view(x.next_timestep, a)), a, net.key(a))
+            a: policy_action(getattr(net.target, a)(own_view(x.next_timestep, a)), a, net.key(a))
             for a in agents
         }
         next_value = getattr(net.target, f"{agent}_critic")(x.next_timestep, following)
         ended = ended_for(x.next_timestep, index)
         target = losses.td_target(reward_of(x, index), ended, net.hyper.discount, next_value)
-        value = getattr(net, f"{agent}_critic")(x.timestep, played(x))
+        value = getattr(net, f"{agent}_critic")(x.timestep, data_actions(x))
         return LossOutput(losses.squared_error(value, target), {f"{agent}_value": value})
 
     def actor_loss(net: Net, x: Transition, agent: str) -> Array:
         """Maximize Q_i of the data's actions, with the policy's own (eq. 5)."""
         output = getattr(net, agent)(own_view(x.timestep, agent))
-        action = played(x) | {agent: drawn(output, agent, net.key())}
+        action = data_actions(x) | {agent: policy_action(output, agent, net.key())}
         loss = -getattr(net, f"{agent}_critic")(x.timestep, action)
         if discrete[agent]:
             legal = own_view(x.timestep, agent).legal_actions

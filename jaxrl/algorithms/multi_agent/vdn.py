@@ -53,8 +53,8 @@ class Config:
     target: Target = Target(rate=1.0, period=200)
     exploration: EpsilonGreedy = EpsilonGreedy(end=0.05)
     double: bool = True
-    """Whether the networks that learn choose the best next actions, and the target networks
-    evaluate them."""
+    """Let the networks that learn choose the best next actions, and the target networks evaluate
+    them."""
 
     discount: float = hyper(0.99, low=0, high=1)
     """Discount factor per step."""

@@ -4,7 +4,7 @@ Observation: of the adversary where the landmarks and the others are from here, 
 2 N]; of a member of the team first where the target is. Reward: the team is paid the adversary's
 distance to the target less that of its own nearest member; the adversary minus its distance. Metric
 `fooled`: whether the team is nearer than the adversary. Nobody collides. Mechanics, actions and
-source are those of `particles.world`. Expert: the team goes one to each landmark, as far as it
+source are those of `particles.mechanics`. Expert: the team goes one to each landmark, as far as it
 reaches, the nearest one to the target; the adversary goes to the middle of the landmarks.
 """
 
@@ -18,7 +18,7 @@ import numpy as np
 from jaxrl.core.types import Array, Environment
 from jaxrl.envs import drawing
 from jaxrl.envs.options import at_least
-from jaxrl.envs.particles.world import Params, Scenario, State, make_particles, others, seek
+from jaxrl.envs.particles.mechanics import Params, Scenario, State, make_particles, others, seek
 from jaxrl.envs.planar import vectors
 
 
@@ -31,17 +31,17 @@ def simple_adversary(team: int = 2, actions: str = "continuous") -> Environment:
     names = ("adversary", *(f"agent_{i}" for i in range(team)))
 
     def distances(state: State) -> Array:
-        """Of each agent to the target, [N]."""
+        """Distances of the agents to the target, [N]."""
         return vectors.norm(state.place[:count] - state.place[count + state.target])
 
     def see(state: State) -> dict[str, Array]:
-        def seen(i: int) -> Array:
+        def view(i: int) -> Array:
             around = jnp.concatenate([state.place[count:], others(state.place[:count], i)])
             target = state.place[count + state.target][None]
             known = around if i == 0 else jnp.concatenate([target, around])
             return (known - state.place[i]).ravel()
 
-        return {name: seen(i) for i, name in enumerate(names)}
+        return {name: view(i) for i, name in enumerate(names)}
 
     def pay(state: State, params: Params) -> Array:
         del params
@@ -57,7 +57,7 @@ def simple_adversary(team: int = 2, actions: str = "continuous") -> Environment:
         aims = [state.place[count + (state.target + rank[i]) % team] for i in range(team)]
         return jnp.stack([seek(state, i, aim) for i, aim in enumerate([middle, *aims])])
 
-    def fooled(state: State, params: Params) -> dict[str, Array]:
+    def metrics(state: State, params: Params) -> dict[str, Array]:
         del params
         distance = distances(state)
         return {"fooled": (distance[1:].min() < distance[0]).astype(jnp.float32)}
@@ -79,6 +79,6 @@ def simple_adversary(team: int = 2, actions: str = "continuous") -> Environment:
         pay,
         steer,
         colors,
-        metrics=fooled,
+        metrics=metrics,
     )
     return make_particles("simple_adversary", scenario, actions, "each", ("each",))

@@ -4,7 +4,7 @@ Observation: `speaker` float32 [3], 0.65 for the target and 0.15 for the others;
 [11], its velocity, where the landmarks are from here, and what the speaker said in the last step
 (zeros at first). Actions: the speaker says three numbers, or one of three words. Reward: minus the
 squared distance of the listener to the target, to each. Metric `success`: whether it is within
-0.1 m. Nobody collides. Mechanics, actions and source are those of `particles.world`. Expert: says
+0.1 m. Nobody collides. Mechanics, actions and source are those of `particles.mechanics`. Expert: says
 the target, and goes to what was said last.
 """
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from jaxrl.core.types import Array, Environment
 from jaxrl.envs import drawing
-from jaxrl.envs.particles.world import Params, Scenario, State, make_particles, seek
+from jaxrl.envs.particles.mechanics import Params, Scenario, State, make_particles, seek
 from jaxrl.envs.planar import vectors
 
 AGENTS = ("speaker", "listener")

@@ -4,7 +4,7 @@ Observation: of each agent, float32 [4 + 2 L + 2 (N - 1)]: its velocity and plac
 landmarks and the other agents are from here. Reward: half of minus the sum over landmarks of the
 distance to the nearest agent, and half of minus the number of agents that it touches. Metric
 `covered`: share of landmarks with an agent within 0.1 m. Mechanics, actions and source are those
-of `particles.world`; observations lack the four zeros for each other agent's unused words.
+of `particles.mechanics`; observations lack the four zeros for each other agent's unused words.
 Expert: goes to the landmarks by the assignment of least total distance.
 """
 
@@ -19,7 +19,7 @@ import numpy as np
 from jaxrl.core.types import Array, Environment
 from jaxrl.envs import drawing
 from jaxrl.envs.options import at_least
-from jaxrl.envs.particles.world import (
+from jaxrl.envs.particles.mechanics import (
     Params,
     Scenario,
     State,
@@ -42,16 +42,16 @@ def simple_spread(agents: int = 3, actions: str = "continuous", reward: str = "s
     assignments = np.array(list(itertools.permutations(range(agents))))
 
     def distances(state: State) -> Array:
-        """Of each landmark to each agent, [L, N]."""
+        """Distances of the landmarks to the agents, [L, N]."""
         return vectors.norm(state.place[agents:, None] - state.place[:agents])
 
     def see(state: State) -> dict[str, Array]:
-        def seen(i: int) -> Array:
+        def view(i: int) -> Array:
             here = state.place[i]
             around = jnp.concatenate([state.place[agents:], others(state.place[:agents], i)]) - here
             return jnp.concatenate([state.velocity[i], here, around.ravel()])
 
-        return {name: seen(i) for i, name in enumerate(names)}
+        return {name: view(i) for i, name in enumerate(names)}
 
     def pay(state: State, params: Params) -> Array:
         touched = touching(state, params)[:agents, :agents].sum(1)

@@ -5,7 +5,7 @@ from here, and the velocities of the (other) runners: float32 [16] for three pur
 one runner. Reward: 10 to each pursuer for every pair of a pursuer and a runner that touch; a runner
 loses 10 for every pursuer that touches it, and what lies outside the square costs: along each axis
 10 (|x| - 0.9) from 0.9, exp(2 |x| - 2) from 1, at most 10. Metric `caught`: whether any touch.
-Mechanics, actions and source are those of `particles.world`. Expert: pursuers push toward the
+Mechanics, actions and source are those of `particles.mechanics`. Expert: pursuers push toward the
 nearest runner, runners away from the nearest pursuer and back to the middle.
 """
 
@@ -19,7 +19,7 @@ import numpy as np
 from jaxrl.core.types import Array, Environment
 from jaxrl.envs import drawing
 from jaxrl.envs.options import at_least
-from jaxrl.envs.particles.world import Params, Scenario, State, make_particles, others, touching
+from jaxrl.envs.particles.mechanics import Params, Scenario, State, make_particles, others, touching
 from jaxrl.envs.planar import vectors
 
 OBSTACLES = 2
@@ -36,20 +36,20 @@ def simple_tag(pursuers: int = 3, runners: int = 1, actions: str = "continuous")
     names += tuple(f"runner_{i}" for i in range(runners))
 
     def see(state: State) -> dict[str, Array]:
-        def seen(i: int) -> Array:
+        def view(i: int) -> Array:
             here = state.place[i]
             around = jnp.concatenate([state.place[count:], others(state.place[:count], i)]) - here
             fleeing = state.velocity[pursuers:]
             fleeing = fleeing if i < pursuers else others(fleeing, i - pursuers)
             return jnp.concatenate([state.velocity[i], here, around.ravel(), fleeing.ravel()])
 
-        return {name: seen(i) for i, name in enumerate(names)}
+        return {name: view(i) for i, name in enumerate(names)}
 
-    def touched(state: State, params: Params) -> Array:
+    def catches(state: State, params: Params) -> Array:
         return touching(state, params)[:pursuers, pursuers:count]
 
     def pay(state: State, params: Params) -> Array:
-        caught = touched(state, params)
+        caught = catches(state, params)
         far = jnp.abs(state.place[pursuers:count])
         edge = jnp.where(far < 1, 10 * (far - 0.9), jnp.minimum(jnp.exp(2 * far - 2), 10))
         outside = jnp.where(far < 0.9, 0, edge).sum(-1)
@@ -79,6 +79,6 @@ def simple_tag(pursuers: int = 3, runners: int = 1, actions: str = "continuous")
         pay,
         steer,
         lambda target: [drawing.RED] * pursuers + [drawing.GREEN] * runners + [drawing.STEEL] * 2,
-        metrics=lambda state, params: {"caught": touched(state, params).any().astype(jnp.float32)},
+        metrics=lambda state, params: {"caught": catches(state, params).any().astype(jnp.float32)},
     )
     return make_particles("simple_tag", scenario, actions, "each", ("each",))

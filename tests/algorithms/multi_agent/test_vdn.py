@@ -77,7 +77,9 @@ def batch(dead=False):
 def test_the_sum_regresses_on_the_sum_of_the_best(double, dead):
     x, legal = batch(dead)
     table, frozen = RNG.normal(size=(2, 4 * N, 2)).astype(np.float32)
-    of = lambda rows: {agent: (lambda timestep: rows[timestep.observation][..., None]) for agent in AGENTS}
+    of = lambda rows: {
+        agent: (lambda timestep: rows[timestep.observation][..., None]) for agent in AGENTS
+    }
     net = stub(of(frozen), {"discount": 0.9}, **of(table))
     recipe = vdn.recipe(one_step(), vdn.Config(double=double))
     loss = losses_of(recipe)["team_loss"](net, x).value
@@ -104,7 +106,7 @@ def test_the_mixed_value_never_falls_when_an_agents_rises():
     assert float(jnp.abs(moved).min()) > 0
 
 
-def learned(builder):
+def learn_values(builder):
     """The team's values of the four joint actions, learned from random play."""
     settings = {
         "num_envs": 64, "num_steps": 1, "updates": 8, "batch_size": 64, "warmup": 64,
@@ -123,7 +125,9 @@ def learned(builder):
         agent: apply(agent, dataclasses.replace(timestep, observation=seen[agent], privileged=None))
         for agent in AGENTS
     }
-    both = jnp.stack([jnp.stack([q["a"][0, i, 0], q["b"][0, j, 0]]) for i in (0, 1) for j in (0, 1)])
+    both = jnp.stack(
+        [jnp.stack([q["a"][0, i, 0], q["b"][0, j, 0]]) for i in (0, 1) for j in (0, 1)]
+    )
     if builder is vdn:
         return np.asarray(both.sum(-1)).reshape(2, 2)
     return np.asarray(apply("mixer", jnp.ones((4, 1)), both)).reshape(2, 2)
@@ -132,8 +136,8 @@ def learned(builder):
 @pytest.mark.slow
 def test_a_sum_fits_the_nearest_sum_and_a_monotonic_network_the_payoff():
     sums = PAYOFF.mean(0) + PAYOFF.mean(1)[:, None] - PAYOFF.mean()  # least squares
-    np.testing.assert_allclose(learned(vdn), sums, atol=0.35)
-    np.testing.assert_allclose(learned(qmix), PAYOFF, atol=0.15)
+    np.testing.assert_allclose(learn_values(vdn), sums, atol=0.35)
+    np.testing.assert_allclose(learn_values(qmix), PAYOFF, atol=0.15)
     assert np.abs(sums - PAYOFF).min() > 1  # so that the two differ everywhere
 
 

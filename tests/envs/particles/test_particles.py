@@ -13,7 +13,7 @@ import pytest
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.envs import check_environment, make
-from jaxrl.envs.particles import world
+from jaxrl.envs.particles import mechanics
 from jaxrl.envs.policies import expert_policy, random_policy
 from jaxrl.envs.wrappers import expert_channel
 from jaxrl.evaluation.evaluate import evaluate
@@ -33,7 +33,7 @@ def own_name(theirs, scenario):
 def inner(env, place, velocity, said, target):
     """A state of the environment without its clock's."""
     state = env.reset(random.key(0), env.params)[0]
-    begun = world.State(*(jnp.asarray(x) for x in (place, velocity, said)), jnp.int32(target))
+    begun = mechanics.State(*(jnp.asarray(x) for x in (place, velocity, said)), jnp.int32(target))
     return (
         state.replace(inner=begun) if hasattr(state, "replace") else type(state)(begun, state.steps)
     )
@@ -65,13 +65,13 @@ def test_a_step_is_jaxmarls(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_both_kinds_of_actions_push_alike(name):
-    envs = {kind: make(name, actions=kind) for kind in world.ACTIONS}
+    envs = {kind: make(name, actions=kind) for kind in mechanics.ACTIONS}
     state, _ = envs["discrete"].reset(random.key(2), envs["discrete"].params)
     chosen = {
         a: jnp.int32(i % s.n) for i, (a, s) in enumerate(envs["discrete"].action_space.items())
     }
     as_force = {
-        a: jax.nn.one_hot(x, 3) if a == "speaker" else jnp.asarray(world.PUSHES)[x]
+        a: jax.nn.one_hot(x, 3) if a == "speaker" else jnp.asarray(mechanics.PUSHES)[x]
         for a, x in chosen.items()
     }
     both = [
@@ -100,7 +100,7 @@ GOOD = {
 
 
 @pytest.mark.parametrize("name", GOOD)
-@pytest.mark.parametrize("actions", world.ACTIONS)
+@pytest.mark.parametrize("actions", mechanics.ACTIONS)
 def test_experts_solve_what_is_cooperative(name, actions):
     least, metric, share = GOOD[name]
     env = expert_channel(make(name, actions=actions))

@@ -49,7 +49,7 @@ def test_moves_are_ogbenchs():
 
 
 @functools.cache
-def begun(maze, begin):
+def first_cells(maze, begin):
     """Cells (row, column) of 4,000 starts and goals, and whether all are within their noise."""
     env = ogbench_pointmaze(maze, begin)
     reset = jax.jit(jax.vmap(lambda key: env.reset(key, env.params)[1]))
@@ -63,10 +63,12 @@ def begun(maze, begin):
 @pytest.mark.parametrize("maze", ["medium", "large", "giant"])
 def test_starts_and_goals(maze):
     walls = np.asarray(ogbench_pointmaze(maze).params.walls)
-    pairs = {tuple(x.ravel().tolist()) for x in begun(maze, "tasks")}
+    pairs = {tuple(x.ravel().tolist()) for x in first_cells(maze, "tasks")}
     assert pairs == set(module.TASKS[maze])
     free = {tuple(x) for x in np.argwhere(walls == 0).tolist()}
-    start, goal = (set(map(tuple, x.tolist())) for x in np.moveaxis(begun(maze, "anywhere"), 1, 0))
+    start, goal = (
+        set(map(tuple, x.tolist())) for x in np.moveaxis(first_cells(maze, "anywhere"), 1, 0)
+    )
     assert start == free and goal < free
     for row, column in free:  # corridors are no goals
         up, down, left, right = (
@@ -88,7 +90,7 @@ def test_nearby_goals_are_four_steps_away():
             steps += 1
         return steps
 
-    pairs = {tuple(x.ravel().tolist()) for x in begun("large", "nearby")}
+    pairs = {tuple(x.ravel().tolist()) for x in first_cells("large", "nearby")}
     assert {distance(pair[:2], pair[2:]) for pair in pairs} == {4}
     assert {pair[:2] for pair in pairs} == {tuple(x) for x in np.argwhere(walls == 0).tolist()}
 
@@ -99,7 +101,7 @@ def test_the_expert_solves_all_tasks():
     assert float(played.returns.min()) == 1 and int(played.lengths.max()) < 800
 
 
-def recorded(**settings):
+def play(**settings):
     """The record of data that are played."""
     env = ogbench_pointmaze()
     data = Played(noise=0.5, size=16_000, streams=16, batch_size=4, **settings)
@@ -108,7 +110,7 @@ def recorded(**settings):
 
 
 def test_navigation_goes_on_from_goal_to_goal():
-    data = recorded(players="navigate", episode_steps=500)
+    data = play(players="navigate", episode_steps=500)
     x = jax.tree.map(np.asarray, data.transitions)
     assert not x.terminated.any()
     np.testing.assert_array_equal(np.flatnonzero(x.truncated), 500 * np.arange(1, 33) - 1)
@@ -119,7 +121,7 @@ def test_navigation_goes_on_from_goal_to_goal():
 
 
 def test_nothing_leads_far_in_data_to_stitch():
-    data = recorded(players="stitch", episode_steps=200)
+    data = play(players="stitch", episode_steps=200)
     x = jax.tree.map(np.asarray, data.transitions)
     assert not x.terminated.any() and x.truncated.sum() == 80
     np.testing.assert_array_equal(x.next_timestep.goal, x.timestep.goal)
@@ -142,7 +144,7 @@ def test_bad_input_is_refused():
 
 
 def test_parameters_may_differ_between_copies():
-    """Where an episode begins is a parameter, so that data and tasks share one program."""
+    """Data and tasks share one program, since the place where an episode begins is a parameter."""
     env = ogbench_pointmaze()
     nearby = dataclasses.replace(env.params, begin=2)
     reset = jax.jit(env.reset)

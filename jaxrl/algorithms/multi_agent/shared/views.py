@@ -1,4 +1,4 @@
-"""What of a time step each network of several agents sees."""
+"""Views of a time step: the part of it that each network of several agents sees."""
 
 from __future__ import annotations
 

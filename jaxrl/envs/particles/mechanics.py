@@ -4,7 +4,7 @@ Agents are discs that push themselves about in a plane, among landmarks that can
 does not move may speak. Observations and actions are dicts by agent. A step takes `dt` seconds:
 places move by the velocities, then velocities lose the share `damping` and gain acceleration times
 `dt`, of the agent's own force (`accel` at action 1) and of soft contacts; speeds above an agent's
-limit are cut. Of two things that can collide and overlap by d each is pushed away from the other
+limit are cut. Two things that can collide and overlap by d are pushed away from each other, each
 with the force `contact_force` * `contact_margin` * log(1 + exp(d / `contact_margin`)); all masses
 are 1. Episodes are truncated after 25 steps. Starts are uniform in the square from -1 to 1.
 
@@ -67,7 +67,7 @@ class State:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Scenario:
-    """Who there is, what they see, and what they are paid for.
+    """The agents and landmarks of an environment, what each agent sees and is paid for.
 
     agents: names, in the order of their rewards. landmarks: their number.
     collides: which of the agents and landmarks can collide, bool [N + L].
