@@ -4,8 +4,8 @@ Observation: `speaker` float32 [3], 0.65 for the target and 0.15 for the others;
 [11], its velocity, where the landmarks are from here, and what the speaker said in the last step
 (zeros at first). Actions: the speaker says three numbers, or one of three words. Reward: minus the
 squared distance of the listener to the target, to each. Metric `success`: whether it is within
-0.1 m. Nobody collides. Mechanics, actions and source are those of `particles.mechanics`. Expert: says
-the target, and goes to what was said last.
+0.1 m. Nobody collides. Mechanics, actions and source are those of `particles.mechanics`. Expert:
+says the target, and goes to what was said last.
 """
 
 from __future__ import annotations
