@@ -41,7 +41,7 @@ class Deal:
     """Cards and kinds of the players, decided before the day.
 
     wolf, seer: int32, players. checked: int32, the player whose card the seer has seen.
-    bold: bool [4], the kinds of the players; that of A means nothing.
+    bold: bool [4], the kinds of the players; that of A is the expert's.
     """
 
     wolf: Array
@@ -194,7 +194,7 @@ def werewolf() -> Environment:
     neither (`step_labels`), by rules of Ye et al., 2025, "Multi-agent KTO: Reinforcing Strategic
     Interactions of Large Language Model in Language Game", arXiv:2501.14225, and its code. Its game
     has nine players, nights, other cards, and a second vote after a tie. `success` says whether A's
-    side wins.
+    side wins. The expert plays as B, C and D do, the first of equal actions.
     """
     tokens = np.arange(len(VOCABULARY))
     votes = ((tokens > 0) & (tokens < PLAYERS)) | (tokens == PASS)
@@ -237,6 +237,11 @@ def werewolf() -> Environment:
         reply = jnp.stack([CLAIM + claims[3], jnp.int32(VOTE)])
         return Reply(reply, Memory(deal, claims), grade, count=2)
 
+    def solve(memory: Memory, turn: Array, params: Params) -> Array:
+        claim = jnp.argmax(speech_options(memory.deal, 0, memory.claims))
+        vote = jnp.argmax(vote_options(memory.deal, 0, memory.claims))
+        return jnp.where(turn == 0, CLAIM + claim, vote)[None]
+
     def legal(memory: Memory, turn: Array, place: Array) -> Array:
         return jnp.where(turn == 0, speeches, votes)
 
@@ -246,6 +251,7 @@ def werewolf() -> Environment:
         (1, 1),
         begin=begin,
         respond=respond,
+        solve=solve,
         legal=legal,
         params=Params(np.float32(0.5)),
     )

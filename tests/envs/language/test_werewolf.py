@@ -167,6 +167,19 @@ def test_games_are_those_that_are_enumerated():
     assert random < 0.31 < 0.65 < labeled < best - 0.05 < 0.7
 
 
+def test_the_expert_plays_as_the_others_do():
+    state, _ = reset(ENV, 64)
+    t = player(ENV)(state, jnp.full((64, ENV.max_steps), -1))
+    deal, said = state.memory.deal, np.asarray(t.observation) - w.CLAIM
+    claims = np.full((64, 4), w.SILENT)
+    claims[:, 1:3] = np.asarray(state.memory.claims)[:, 1:3]
+    options = jax.vmap(w.speech_options, (0, None, 0))(deal, 0, jnp.asarray(claims))
+    np.testing.assert_array_equal(said[:, 4], np.argmax(options, -1))
+    claims[:, 0], claims[:, 3] = said[:, 4], said[:, 5]
+    options = jax.vmap(w.vote_options, (0, None, 0))(deal, 0, jnp.asarray(claims))
+    np.testing.assert_array_equal(t.observation[:, 7], np.argmax(options, -1))
+
+
 def test_what_may_be_said():
     """Nothing about oneself, in speeches and in votes."""
     state, _ = reset(ENV, 4)
