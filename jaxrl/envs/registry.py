@@ -81,6 +81,7 @@ BUILT_IN = {
     "splitting": "jaxrl.envs.language.arithmetic:splitting",
     "strategies": "jaxrl.envs.language.strategies:strategies",
     "text_maze": "jaxrl.envs.language.text_maze:text_maze",
+    "werewolf": "jaxrl.envs.language.werewolf:werewolf",
     # pixels
     "catch": "jaxrl.envs.pixels.catch:catch",
     "minatar_asterix": "jaxrl.envs.pixels.minatar_asterix:minatar_asterix",

@@ -210,7 +210,7 @@ GATHERED = {
             *("preference_model", "rlhf_workflow", "temporal_self_rewarding", "seppo", "cgpo"),
             *("rewarded_soups", "domain_reward_model", "salmon_reward_model", "salmon"),
             *("salsa", "salsa_supervised", "smart", "genius", "evolve", "spar"),
-            *("seq2seq_reward_model", "seq2seq_rm"),
+            *("seq2seq_reward_model", "seq2seq_rm", "makto"),
         ],
         "the transformer's caches, or what its positions are learned from",
     ),
