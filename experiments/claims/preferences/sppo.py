@@ -48,16 +48,16 @@ def error_of_half(loss: Loss, x: Game, eta: float) -> Array:
 
 
 def gaps(loss: Loss, preference: Array, begin: Array) -> tuple[Array, Array]:
-    """Return the duality gaps of the average and of the last policy of SPPO."""
+    """Return the duality gaps of SPPO's average policy and of the worst of its last half."""
     eta = best_eta(len(begin))
 
     def body(policy, _):
         rates = wins(policy, preference)
         return minimizer(loss, policy, rates, eta, policy), jnp.exp(policy)
 
-    last, policies = jax.lax.scan(body, begin, None, STEPS)
+    _, policies = jax.lax.scan(body, begin, None, STEPS)
     gap = lambda p: solvers.duality_gap(preference - 0.5, p, p)
-    return gap(policies.mean(0)), gap(jnp.exp(last))
+    return gap(policies.mean(0)), jax.vmap(gap)(policies[STEPS // 2 :]).max()
 
 
 def errors_of(loss: Loss, key: Key) -> dict[str, Array]:
@@ -81,7 +81,7 @@ def errors_of(loss: Loss, key: Key) -> dict[str, Array]:
     strength = jax.random.uniform(cycle_key, (CYCLE,), minval=0.1, maxval=0.4)
     edge = jnp.zeros((CYCLE, CYCLE)).at[jnp.arange(CYCLE), (jnp.arange(CYCLE) + 1) % CYCLE]
     edge = edge.set(strength)
-    in_cycle, last = gaps(loss, 0.5 + edge - edge.T, jnp.log(jnp.array([0.5, 0.3, 0.2])))
+    in_cycle, worst = gaps(loss, 0.5 + edge - edge.T, jnp.log(jnp.array([0.5, 0.3, 0.2])))
     limit = bound(CYCLE)
     return {
         "the minimum with log Z, multiplicative weights": distance(found, exact),
@@ -91,7 +91,7 @@ def errors_of(loss: Loss, key: Key) -> dict[str, Array]:
         "the error of 1/2 falls slower than the cube": shortfall(error / of_quarter / 64, 0.8),
         "the average's gap above the bound": jnp.maximum(average / bound(ANSWERS) - 1, 0),
         "the average's gap above the bound in a cycle": jnp.maximum(in_cycle / limit - 1, 0),
-        "the last policy's gap below the bound in a cycle": shortfall(last / limit, 1.0),
+        "the largest of late gaps below the bound in a cycle": shortfall(worst / limit, 1.0),
     }
 
 
@@ -126,10 +126,10 @@ CLAIM = Exact(
         "rate at a time, with 1/2 in place of the normalizer. The average policy's duality gap is "
         "O(1 / sqrt(T)); trained language models win more often than with iterative DPO and IPO.",
     ),
-    claim="SPPO's minimum is a step of multiplicative weights up to O(eta^3); its average policy is "
-    "within Hedge's bound, its last one cycles.",
+    claim="SPPO's minimum is a step of multiplicative weights up to O(eta^3); its average policy "
+    "is within Hedge's bound, its later ones cycle.",
     left_out="Language models, sampled win rates and approximate minimization: here policies are "
-    "tables, win rates and minima exact. That the last policy does not converge in a cycle is not "
+    "tables, win rates and minima exact. That policies do not converge in a cycle is not "
     "the paper's; its theorem is about the average.",
     parts=(
         "jaxrl/losses/preferences/preference_games.py",
@@ -145,8 +145,11 @@ CLAIM = Exact(
     effect=1e-2,
     seeds=20,
     minutes=2.0,
-    notes="The bound is twice the regret of Hedge over 1,000 steps with its best step size. Policies "
-    "are minima of SPPO's loss among normalized policies, on answers of the last one.",
+    notes="Second design: the first asked that the very last policy be beyond the bound in a "
+    "cycle, and on one of 20 seeds it was passing near the equilibrium; this one asks for the "
+    "worst of the last 500. The bound is twice the regret of Hedge over 1,000 steps with its "
+    "best step size. Policies are minima of SPPO's loss among normalized ones, on answers of the "
+    "one before.",
     mutations=(
         Mutation("losses are paid", "jaxrl.losses:sppo", losing),
         Mutation("no 1/2", "jaxrl.losses:sppo", without_half),
