@@ -9,20 +9,25 @@ import jax.numpy as jnp
 
 from jaxrl.core.types import Array
 
-NEWTON = 6
+NEWTON = 8
 
 
-def minimum_of_policies(expectation: Callable[[Array], Array], begin: Array) -> Array:
-    """Return the log-probabilities [A] of the policy that minimizes a function of them, by Newton's
-    steps from a policy near it."""
-    policy = lambda others: jax.nn.log_softmax(jnp.append(others, 0.0))
-    of_others = lambda others: expectation(policy(others))
+def minimum_of_policies(expectation: Callable[[Array], Array], begin: Array, by: Array) -> Array:
+    """Return the log-probabilities [A] of the policy that minimizes a function of them, the mean
+    over answers `by` a policy [A], by Newton's steps from a policy near it.
 
-    def step(_, others):
-        slope, curvature = jax.grad(of_others)(others), jax.hessian(of_others)(others)
-        return others - jnp.linalg.solve(curvature, slope)
+    Steps are found in logits times the roots of their chances, so that rare answers do no harm.
+    """
+    of_logits = lambda z: expectation(jax.nn.log_softmax(z))
+    root = jnp.exp(by / 2)
 
-    return policy(jax.lax.fori_loop(0, NEWTON, step, begin[:-1] - begin[-1]))
+    def step(_, z):
+        slope, curvature = jax.grad(of_logits)(z), jax.hessian(of_logits)(z)
+        # All logits may be shifted alike; `root` is that direction.
+        scaled = curvature / (root[:, None] * root) + root[:, None] * root
+        return jax.nn.log_softmax(z - jnp.linalg.solve(scaled, slope / root) / root)
+
+    return jax.lax.fori_loop(0, NEWTON, step, begin)
 
 
 def shortfall(found: Array, least: Array | float) -> Array:

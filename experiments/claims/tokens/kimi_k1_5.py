@@ -41,7 +41,7 @@ def error_of_mean(loss: Loss, x: Game, tau: float) -> Array:
     """Return how far the minimum with the mean reward for tau log Z is from the optimal policy."""
     centered = x.reward - jnp.exp(x.policy) @ x.reward
     value = lambda p: (jnp.exp(x.policy) * regress(loss, p, x.policy, centered, tau)).sum()
-    found = minimum_of_policies(value, x.policy)
+    found = minimum_of_policies(value, x.policy, x.policy)
     return jnp.abs(found - optimal_answers(x.reward, x.policy, tau)).max()
 
 
@@ -50,7 +50,7 @@ def errors_of(loss: Loss, x: Game) -> dict[str, Array]:
     best = optimal_answers(x.reward, x.policy, TAU)
     target = x.reward - TAU * jax.nn.logsumexp(x.policy + x.reward / TAU)
     value = lambda p: (jnp.exp(x.behavior) * regress(loss, p, x.policy, target, TAU)).sum()
-    exact_z = minimum_of_policies(value, best + 0.01 * (x.reference - best))
+    exact_z = minimum_of_policies(value, best + 0.01 * (x.reference - best), x.behavior)
 
     # With a group's own mean, log-ratios of measures, which need no normalizer.
     begin = jnp.zeros(ANSWERS)
