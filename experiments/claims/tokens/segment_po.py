@@ -68,10 +68,9 @@ def draw(key: Key) -> Problem:
     return Problem(log_prob, reward, jnp.stack(values[::-1]))
 
 
-def fixed(size: int) -> Array:
-    """Return where segments of `size` tokens begin, [L, A]."""
-    begins = jnp.arange(LENGTH) % size == 0
-    return jnp.broadcast_to(begins[:, None], (LENGTH, len(ANSWERS)))
+def fixed(size: int, x: Problem) -> Array:
+    """Return where segments of `size` tokens begin, [L, A], in answers that are possible."""
+    return (jnp.arange(LENGTH) % size == 0)[:, None] & jnp.isfinite(x.chosen)
 
 
 def scores(x: Problem) -> Array:
@@ -118,12 +117,14 @@ def errors_of(advantages: Advantages, cutpoints: Callable[..., Array], key: Key)
 
     def one(key):
         x = draw(key)
-        cuts = jnp.stack([fixed(1), fixed(2), fixed(LENGTH), cutpoints(x.chosen, THRESHOLD)])
+        cuts = jnp.stack(
+            [fixed(1, x), fixed(2, x), fixed(LENGTH, x), cutpoints(x.chosen, THRESHOLD)]
+        )
         masked = jnp.arange(4) == 3
         each = jax.vmap(lambda cut, m: error(advantages, x, cut, m))(cuts, masked)
-        total = advantages(fixed(2), x.value, x.reward, LENGTH)[::2].sum(0)
+        total = advantages(fixed(2, x), x.value, x.reward, LENGTH)[::2].sum(0)
         return {
-            "bias": bias(advantages, fixed(2), x),
+            "bias": bias(advantages, fixed(2, x), x),
             "sum": jnp.abs(total - (x.reward - x.value[0])).max(),
             **dict(zip(("tokens", "segments", "answers", "cutpoints"), each, strict=True)),
         }
