@@ -1,4 +1,4 @@
-"""Over-optimization of reward models and of conservative ensembles, by sums over all answers.
+"""How reward models and conservative ensembles are over-optimized, by sums over all answers.
 
 A reward model is fitted from weights of its own, to which a ridge pulls it back, so that members of
 an ensemble agree where there are pairs and differ where there are none, as networks from different

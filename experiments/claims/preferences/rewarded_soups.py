@@ -56,7 +56,7 @@ def figures(mix: Soup, x: Problem) -> dict[str, Array]:
     policy = lambda w: jnp.exp(jax.nn.log_softmax(x.reference + x.features @ w))
     returns = lambda w: x.rewards @ policy(w)  # [2]
 
-    def regularized(w, reward):
+    def objective_of(w, reward):
         p = policy(w)
         return p @ (reward - BETA * (jnp.log(p) - x.reference))
 
@@ -72,9 +72,9 @@ def figures(mix: Soup, x: Problem) -> dict[str, Array]:
         mixed = mix(cooks, share)
         found[f"above the line, {share:g}"] = returns(mixed) - straight
         found[f"distance, {share:g}"] = jnp.abs(ends[0] - ends[1])
-        own = regularized(tune(x, both), both)
-        worse = jnp.minimum(*(regularized(w, both) for w in cooks))
-        found[f"lost, {share:g}"] = own - regularized(mixed, both)
+        own = objective_of(tune(x, both), both)
+        worse = jnp.minimum(*(objective_of(w, both) for w in cooks))
+        found[f"lost, {share:g}"] = own - objective_of(mixed, both)
         found[f"extent, {share:g}"] = own - worse
     return found
 

@@ -24,7 +24,7 @@ def best_eta(answers: int) -> float:
     return float(np.sqrt(8 * np.log(answers) / STEPS))
 
 
-def bound(answers: int) -> float:
+def gap_limit(answers: int) -> float:
     """Return the bound of the gap of Hedge's average policy, twice its regret."""
     return float(2 * np.sqrt(np.log(answers) / (2 * STEPS)))
 
@@ -91,8 +91,10 @@ def errors_of(loss: Loss, key: Key) -> dict[str, Array]:
             of_logits(regress), -2 * LARGE * of_logits(beat)
         ),
         "the error of 1/2 falls slower than the cube": shortfall(error / of_quarter / 64, 0.8),
-        "the average's gap above the bound": jnp.maximum(average / bound(ANSWERS) - 1, 0),
-        "the average's gap above the bound in a cycle": jnp.maximum(in_cycle / bound(CYCLE) - 1, 0),
+        "the average's gap above the bound": jnp.maximum(average / gap_limit(ANSWERS) - 1, 0),
+        "the average's gap above the bound in a cycle": jnp.maximum(
+            in_cycle / gap_limit(CYCLE) - 1, 0
+        ),
         "the last policy is nearer to the equilibrium of a cycle": shortfall(away[1], away[0]),
     }
 

@@ -39,23 +39,24 @@ class Problem(NamedTuple):
     value: Array
 
     @property
-    def chosen(self) -> Array:
+    def own_log_prob(self) -> Array:
         """Log-probabilities [L, A] of an answer's own tokens."""
         return jnp.take_along_axis(self.log_prob, ANSWERS.T[..., None], -1)[..., 0]
 
 
 def draw(key: Key) -> Problem:
     """Draw a policy and the half of answers that are right, by a score of tokens at places."""
-    keys = jax.random.split(key, LENGTH + 2)
-    rows, place = [], jnp.zeros(len(ANSWERS), int)
+    logit_key, sure_key, score_key = jax.random.split(key, 3)
+    count = sum(TOKENS**t for t in range(LENGTH))  # of beginnings of answers
+    logits = jax.random.normal(logit_key, (count, TOKENS))
+    sure = jax.random.bernoulli(sure_key, CERTAIN, (count, 1))
+    logits = jnp.where(sure, 6 * jax.nn.one_hot(logits.argmax(-1), TOKENS), logits)
+    table, rows, place, before = jax.nn.log_softmax(logits), [], np.zeros(len(ANSWERS), int), 0
     for t in range(LENGTH):
-        normal_key, sure_key = jax.random.split(keys[t])
-        logits = jax.random.normal(normal_key, (TOKENS**t, TOKENS))
-        sure = jax.random.bernoulli(sure_key, CERTAIN, (TOKENS**t, 1))
-        logits = jnp.where(sure, 6 * jax.nn.one_hot(logits.argmax(-1), TOKENS), logits)
-        rows.append(jax.nn.log_softmax(logits)[place])
+        rows.append(table[before + place])
         place = place * TOKENS + ANSWERS[:, t]
-    score = jax.random.normal(keys[-1], (LENGTH, TOKENS))[jnp.arange(LENGTH), ANSWERS].sum(-1)
+        before += TOKENS**t
+    score = jax.random.normal(score_key, (LENGTH, TOKENS))[np.arange(LENGTH), ANSWERS].sum(-1)
     reward = (score > jnp.median(score)).astype(float)
     log_prob = jnp.stack(rows)
     chosen = jnp.take_along_axis(log_prob, ANSWERS.T[..., None], -1)[..., 0]
@@ -70,7 +71,7 @@ def draw(key: Key) -> Problem:
 
 def fixed(size: int, x: Problem) -> Array:
     """Return where segments of `size` tokens begin, [L, A], in answers that are possible."""
-    return (jnp.arange(LENGTH) % size == 0)[:, None] & jnp.isfinite(x.chosen)
+    return (jnp.arange(LENGTH) % size == 0)[:, None] & jnp.isfinite(x.own_log_prob)
 
 
 def scores(x: Problem) -> Array:
@@ -96,14 +97,14 @@ def error(advantages: Advantages, x: Problem, cut: Array, masked: Array) -> Arra
     exact = jnp.concatenate([x.value[1:], x.reward[None]]) - x.value
     found = advantages(cut, x.value, x.reward, LENGTH)
     squared = jnp.where(cut | ~masked, (found - exact) ** 2 + noise(cut, x), exact**2)
-    weight = jnp.exp(x.chosen.sum(0)) * (scores(x) ** 2).sum(-1)
+    weight = jnp.exp(x.own_log_prob.sum(0)) * (scores(x) ** 2).sum(-1)
     return (weight * squared).sum()
 
 
 def bias(advantages: Advantages, cut: Array, x: Problem) -> Array:
     """Return how far the expected gradient of segments is from the exact policy gradient, as the
     largest error relative to the largest entry, over the logits of all beginnings of answers."""
-    p = jnp.exp(x.chosen.sum(0))
+    p = jnp.exp(x.own_log_prob.sum(0))
     exact = jnp.concatenate([x.value[1:], x.reward[None]]) - x.value
     found = advantages(cut, x.value, x.reward, LENGTH)
     both = jnp.stack([found, exact])[..., None] * p[:, None] * scores(x)  # [2, L, A, V]
@@ -118,7 +119,7 @@ def errors_of(advantages: Advantages, cutpoints: Callable[..., Array], key: Key)
     def one(key):
         x = draw(key)
         cuts = jnp.stack(
-            [fixed(1, x), fixed(2, x), fixed(LENGTH, x), cutpoints(x.chosen, THRESHOLD)]
+            [fixed(1, x), fixed(2, x), fixed(LENGTH, x), cutpoints(x.own_log_prob, THRESHOLD)]
         )
         masked = jnp.arange(4) == 3
         each = jax.vmap(lambda cut, m: error(advantages, x, cut, m))(cuts, masked)
