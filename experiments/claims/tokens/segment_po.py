@@ -197,10 +197,10 @@ CLAIM = Exact(
     effect=1e-3,
     seeds=20,
     minutes=2.0,
-    notes="Second design: the first asked that planted mistakes change an error by 0.01, and on one "
-    "of 20 seeds cutpoints at likely tokens changed it by 0.008, as all errors of gradients are "
-    "small; this one asks for 0.001. Segments of the comparison have two tokens. Errors are by how "
-    "much an order is violated in the mean of 32 problems.",
+    notes="Second design: the first asked that planted mistakes change an error by 0.01, and on "
+    "one of 20 seeds cutpoints at likely tokens changed it by 0.008, as all errors of gradients "
+    "are small; this one asks for 0.001. Segments of the comparison have two tokens. Errors are "
+    "by how much an order is violated in the mean of 32 problems.",
     mutations=(
         Mutation("the advantage of the segment before", "jaxrl.losses:segment_advantage", late),
         Mutation("cutpoints at likely tokens", "jaxrl.losses:low_probability_mask", likely),
