@@ -1,6 +1,7 @@
-"""A diffusion model of experience: of whole transitions of a dataset, or of trajectories (Karras et
-al., 2022, "Elucidating the design space of diffusion-based generative models", arXiv:2206.00364).
-It is the first phase of `synther` and `pgd`.
+"""A diffusion model of experience, the first phase of `synther` and `pgd` (Lu, Ball, Teh and
+Parker-Holder, 2023, "Synthetic experience replay", arXiv:2303.06614): of whole transitions of a
+dataset, or of trajectories, in the noise levels of EDM (Karras et al., 2022, "Elucidating the
+design space of diffusion-based generative models").
 
 Observation, action, reward, whether the task ended and the next observation are generated jointly.
 The policy is random; where it is not greedy it also says what the model generates. The model that
@@ -36,7 +37,7 @@ from jaxrl.sources.played import windows
 
 @group
 class Config:
-    """Settings of a diffusion model of transitions or trajectories (arXiv:2206.00364)."""
+    """Settings of a diffusion model of transitions or trajectories (arXiv:2303.06614)."""
 
     data: Data = Data()
     generator: Generator = Generator()
