@@ -82,8 +82,8 @@ class VectorDenoiser(nn.Module):
     """A prediction about noisy vectors, such as whole transitions: [..., D], level [...] ->
     [..., D].
 
-    Residual blocks of layer normalization, activation and one dense layer (as in the published code
-    of synthetic experience replay); the level is added before them.
+    Residual blocks of layer normalization, activation and one dense layer (as in SynthER's code);
+    the level is added before them.
     """
 
     size: int

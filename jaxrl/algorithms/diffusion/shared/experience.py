@@ -3,8 +3,7 @@ actor-critics that learn from its samples.
 
 The model is that of `experience_model`, which is trained first (`--warm-start`) and is frozen here.
 Observations, actions and rewards are standardized by the data's moments, which are frozen too;
-whether the task ends is generated as a number, and is true above 0.5 (published code of synthetic
-experience replay).
+whether the task ends is generated as a number, and is true above 0.5 (SynthER's code).
 
     def recipe(env, config):
         return learn_from_generated(td3_bc.recipe(env, config), env, config)
