@@ -11,4 +11,5 @@ from jaxrl.diffusion.edm import *  # noqa: F403
 from jaxrl.diffusion.flows import *  # noqa: F403
 from jaxrl.diffusion.guidance import *  # noqa: F403
 from jaxrl.diffusion.processes import *  # noqa: F403
+from jaxrl.diffusion.sampling import *  # noqa: F403
 from jaxrl.diffusion.variance_preserving import *  # noqa: F403

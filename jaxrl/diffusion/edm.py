@@ -31,13 +31,16 @@ def karras_sigmas(
     Args:
       fraction: [...], from 0 (start, noise) to 1 (end): i / (N - 1). The caller appends a final 0.
       largest, smallest: the levels at the ends.
-      rho: how strongly the levels concentrate at the small end; 1: evenly spaced.
+      rho: how strongly the levels concentrate at the small end; 1: evenly spaced; infinite: evenly
+        spaced in their logarithm, the limit.
     Returns: [...].
     Gradients: none are stopped.
     Source: Karras et al., 2022, "Elucidating the design space of diffusion-based generative
       models", eq. 5.
     Example: `diffusion.karras_sigmas(fraction)`
     """
+    if rho == float("inf"):
+        return largest ** (1 - fraction) * smallest**fraction
     start, end = largest ** (1 / rho), smallest ** (1 / rho)
     return (start + fraction * (end - start)) ** rho
 

@@ -1,16 +1,16 @@
-"""Whole processes of noise: what a network is trained on, and the loop that samples from it.
+"""Whole processes of noise: what a network is trained on, and how samples are drawn from it.
 
 Four values, `VariancePreserving`, `EDM`, `Flow` and `Consistency`, say how samples lose their form
 in noise. Each makes training examples (`add_noise`; the last one pairs, `ends`) and samples
-(`sample`) from a network that predicts what it was trained on. All else is a hook of the loop:
-guidance, inpainting, selection, and the chain of steps itself, for algorithms that learn from it.
+(`sample`) from a network that predicts what it was trained on, with the loop and the hooks of
+`sampling`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any, Protocol
+import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,20 +18,17 @@ import jax.numpy as jnp
 from jaxrl.core.types import Array, Key, struct
 from jaxrl.diffusion import edm, flows
 from jaxrl.diffusion import variance_preserving as vp
+from jaxrl.diffusion.sampling import (
+    NO_HOOKS,
+    Denoise,
+    Hooks,
+    Predict,
+    Step,
+    floor_scale,
+    take_steps,
+)
 
-__all__ = ["EDM", "Chain", "Consistency", "Flow", "Hooks", "Noised", "VariancePreserving"]
-
-
-class Predict(Protocol):
-    """A network that predicts what it was trained on."""
-
-    def __call__(self, noisy: Array, level: Array, /) -> Array:
-        """Return the prediction [..., D].
-
-        noisy: samples [..., D], as `Noised.noisy` in training.
-        level: [...], as `Noised.level` in training; without the axes that share a level.
-        """
-        ...
+__all__ = ["EDM", "Consistency", "Flow", "Noised", "VariancePreserving"]
 
 
 @struct
@@ -46,131 +43,6 @@ class Noised:
     """Correct prediction, [..., D]."""
     weight: Array
     """Weight of the error, [...]."""
-
-
-@struct
-class Chain:
-    """All steps of a sampler, from noise to the sample: K steps between K + 1 samples."""
-
-    samples: Array
-    """[K + 1, ..., D]; the last is the result."""
-    mean: Array
-    """Mean of each next sample, [K, ..., D]."""
-    scale: Array
-    """Standard deviation of each next sample, [K]."""
-    level: Array
-    """Level at which each step began, as the network is given it, [K]."""
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Hooks:
-    """Changes of a sampler's steps; None changes nothing.
-
-    guide: (noisy [..., D], level []) -> gradient [..., D] of the log-probability of what is wanted,
-        at the noisy sample; added to the score (Dhariwal and Nichol, 2021, "Diffusion models beat
-        GANs on image synthesis", algorithm 2). A flow is not guided at time 0, where nothing is
-        known of the sample yet.
-    known: noisy [..., D] -> the same, with what is known of it in its place: `inpaint`.
-    adjust: (mean [..., D], variance [], level []) -> mean of a step before its noise is added:
-        `classifier_guidance` (the same, algorithm 1).
-    choose: (candidates [N, ..., D], clean [N, ..., D]) -> [..., D], one of N next samples by the
-        clean sample that each implies: `select_best`. N - 1 more predictions each step.
-    candidates: N, 1 for no choice.
-    bound: largest size of the numbers of a predicted clean sample; infinite for none.
-    least_scale: least standard deviation of every step but the last, for exploration (DPPO). A
-        sampler without noise keeps it.
-    noisy_end: whether the last step has that least standard deviation too, as it must where every
-        step is to have a density.
-    draw: (candidates [N, ..., D], level [] at which they lie, key) -> [..., D], one of N next
-        samples by a value of these themselves, drawn at random if wished (SVDD).
-    """
-
-    guide: Callable[[Array, Array], Array] | None = None
-    known: Callable[[Array], Array] | None = None
-    adjust: Callable[[Array, Array, Array], Array] | None = None
-    choose: Callable[[Array, Array], Array] | None = None
-    candidates: int = 1
-    bound: float = float("inf")
-    least_scale: Any = 0.0
-    noisy_end: bool = False
-    draw: Callable[[Array, Array, Key], Array] | None = None
-
-
-NO_HOOKS = Hooks()
-
-
-class _Step(Protocol):
-    """A step of a sampler."""
-
-    def __call__(
-        self, noisy: Array, denoise: _Denoise, now: Any, memory: Array, key: Key, /
-    ) -> tuple[Array, Array, Array]:
-        """Return the mean [..., D] and scale [] of the next sample, and the memory of the step.
-
-        denoise: noisy sample, time -> clean sample. now: times of this step.
-        memory: clean sample predicted in the last step. key: noise within the step.
-        """
-        ...
-
-
-class _Denoise(Protocol):
-    def __call__(self, noisy: Array, time: Any, /) -> Array:
-        """Return the clean sample [..., D] that a noisy one at `time` implies."""
-        ...
-
-
-def _run(
-    key: Key,
-    start: Array,
-    times: Any,
-    denoise: _Denoise,
-    step: _Step,
-    hooks: Hooks,
-    record: bool,
-    name_level: Callable[[Any], Array],
-) -> Any:
-    """Take the steps of a sampler from the sample `start`, one for each row of `times`.
-
-    times: pytree [K] of what `step` and `denoise` are told: `now`, `next` and `last`, a bool.
-    """
-    known = hooks.known or (lambda x: x)
-    several = (hooks.choose or hooks.draw) and hooks.candidates > 1
-    more = (hooks.candidates,) if several else ()
-
-    def body(carry, item):
-        noisy, memory = carry
-        time, key = item
-        step_key, noise_key = jax.random.split(key)
-        mean, scale, memory = step(noisy, denoise, time, memory, step_key)
-        scale = _floor(scale, time["last"], hooks)
-        if hooks.adjust is not None:
-            mean = hooks.adjust(mean, jnp.square(scale), name_level(time["now"]))
-        after = mean + scale * jax.random.normal(noise_key, (*more, *mean.shape), mean.dtype)
-        if more and hooks.draw is not None:
-            after = hooks.draw(after, name_level(time["next"]), jax.random.fold_in(step_key, 1))
-        elif more:
-            assert hooks.choose is not None
-            ahead = lambda x: denoise(x, time["next"])
-            clean = jnp.where(time["last"], after, jax.vmap(ahead)(after))
-            after = hooks.choose(after, clean)
-        after = known(after)
-        kept = (after, mean, scale, name_level(time["now"])) if record else None
-        return (after, memory), kept
-
-    start = known(start)
-    keys = jax.random.split(key, len(times["last"]))
-    (sample, _), kept = jax.lax.scan(body, (start, jnp.zeros_like(start)), (times, keys))
-    if not record:
-        return sample
-    assert kept is not None
-    after, mean, scale, level = kept
-    return Chain(jnp.concatenate([start[None], after]), mean, scale, level)
-
-
-def _floor(scale: Array, last: Array, hooks: Hooks) -> Array:
-    """Return the standard deviation of a step, which hooks bound from below."""
-    floor = jnp.maximum(scale, hooks.least_scale)
-    return floor if hooks.noisy_end else jnp.where(last, scale, floor)
 
 
 def _share(level: Array, axes: int) -> Array:
@@ -251,7 +123,7 @@ class VariancePreserving:
         functions = self._functions(predict, shape, eta, solver, hooks)
         start = jax.random.normal(start_key, shape) if start is None else start
         level_of = lambda level: level / self.levels
-        return _run(key, start, times, *functions, hooks, record, level_of)
+        return take_steps(key, start, times, *functions, hooks, record, level_of)
 
     def rerun(
         self,
@@ -275,7 +147,7 @@ class VariancePreserving:
         def one(noisy: Array, time: Any) -> tuple[Array, Array]:
             unused = jax.random.key(0)  # no step of this sampler draws noise of its own
             mean, scale, _ = step(noisy, denoise, time, noisy, unused)
-            return mean, _floor(scale, time["last"], hooks)
+            return mean, floor_scale(scale, time["last"], hooks)
 
         return jax.vmap(one)(samples[:-1], times)
 
@@ -298,7 +170,7 @@ class VariancePreserving:
         eta: Array | float,
         solver: str,
         hooks: Hooks,
-    ) -> tuple[_Denoise, _Step]:
+    ) -> tuple[Denoise, Step]:
         """Return how samples of `shape` are denoised, and the step of the sampler."""
         alpha_bar, lead = self.alpha_bars(), shape[: len(shape) - self.axes]
 
@@ -328,7 +200,9 @@ class EDM:
     "Elucidating the design space of diffusion-based generative models").
 
     data_scale: standard deviation of the data. largest, smallest, rho: levels of the sampler.
-    mean, deviation: of the logarithm of the levels in training (table 1). axes: as in
+    density: law of the levels in training: `log_normal`, whose logarithm has that `mean` and
+    `deviation` (table 1), or `log_logistic` about `data_scale` with the scale 0.5, between the
+    smallest and the largest level (published score-based policies). axes: as in
     `VariancePreserving`. The network is given scaled inputs and log(sigma) / 4.
     """
 
@@ -338,13 +212,24 @@ class EDM:
     rho: float = 7.0
     mean: float = -1.2
     deviation: float = 1.2
+    density: str = "log_normal"
     axes: int = 1
 
+    def draw_levels(self, key: Key, shape: tuple[int, ...]) -> Array:
+        """Draw levels of the given `shape` from their law in training."""
+        if self.density == "log_normal":
+            return jnp.exp(self.mean + self.deviation * jax.random.normal(key, shape))
+        place, scale = math.log(self.data_scale), 0.5
+        ends = [(math.log(x) - place) / scale for x in (self.smallest, self.largest)]
+        low, high = (1 / (1 + math.exp(-x)) for x in ends)
+        share = jax.random.uniform(key, shape, minval=low, maxval=high)
+        return jnp.exp(place + scale * jax.scipy.special.logit(share))
+
     def add_noise(self, key: Key, clean: Array) -> Noised:
-        """Add noise to clean samples [..., D] at levels drawn from a log-normal distribution."""
+        """Add noise to clean samples [..., D] at levels drawn from their law."""
         level_key, noise_key = jax.random.split(key)
         shape = clean.shape[: clean.ndim - self.axes]
-        sigma = jnp.exp(self.mean + self.deviation * jax.random.normal(level_key, shape))
+        sigma = self.draw_levels(level_key, shape)
         noise = jax.random.normal(noise_key, clean.shape, clean.dtype)
         wide = _share(sigma, self.axes)[..., None]
         skip, out, into, level = edm.edm_preconditioning(wide, self.data_scale)
@@ -403,7 +288,7 @@ class EDM:
             return mean, jnp.zeros_like(after), clean
 
         start = self.largest * jax.random.normal(start_key, shape) if start is None else start
-        return _run(key, start, times, denoise, step, hooks, record, level_of)
+        return take_steps(key, start, times, denoise, step, hooks, record, level_of)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -458,7 +343,7 @@ class Flow:
             return mean, jnp.zeros_like(time["now"]), clean
 
         start = jax.random.normal(start_key, shape) if start is None else start
-        return _run(key, start, times, denoise, step, hooks, record, lambda time: time)
+        return take_steps(key, start, times, denoise, step, hooks, record, lambda time: time)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -523,7 +408,7 @@ class Consistency:
         functions = self._functions(predict, shape, hooks)
         start = self.largest * jax.random.normal(start_key, shape) if start is None else start
         level_of = lambda sigma: 0.25 * jnp.log(jnp.maximum(sigma, self.smallest))
-        return _run(key, start, self._times(steps), *functions, hooks, record, level_of)
+        return take_steps(key, start, self._times(steps), *functions, hooks, record, level_of)
 
     def rerun(
         self,
@@ -539,7 +424,7 @@ class Consistency:
 
         def one(noisy: Array, time: Any) -> tuple[Array, Array]:
             mean, scale, _ = step(noisy, denoise, time, noisy, unused)
-            return mean, _floor(scale, time["last"], hooks)
+            return mean, floor_scale(scale, time["last"], hooks)
 
         return jax.vmap(one)(samples[:-1], self._times(len(samples) - 1))
 
@@ -550,7 +435,7 @@ class Consistency:
 
     def _functions(
         self, predict: Predict, shape: tuple[int, ...], hooks: Hooks
-    ) -> tuple[_Denoise, _Step]:
+    ) -> tuple[Denoise, Step]:
         lead = shape[: len(shape) - self.axes]
 
         def denoise(noisy, sigma):

@@ -14,22 +14,26 @@ from jaxrl.networks.dense import dense, hidden_dense
 from jaxrl.networks.initializers import initializer
 from jaxrl.networks.torsos import MLP, activation, image_encoder
 
+CONTINUOUS = 10.0  # scale of levels log(sigma) / 4 that are drawn from a continuous law
+
 
 class LevelFeatures(nn.Module):
     """Features of a noise level: [...] -> [..., size].
 
-    Sines and cosines of 1,000 levels at frequencies from 1 to 1 / 10,000 (as of a transformer's
-    positions, for levels from 0 to 1), then two dense layers. `size` must be even.
+    Sines and cosines of `scale` levels at frequencies from 1 to 1 / 10,000 (as of a transformer's
+    positions, for levels from 0 to 1), then two dense layers. `size` must be even. Levels that are
+    drawn from a continuous law need a small scale: what was learned at one must hold near it.
     """
 
     size: int = 16
     activation: str = "silu"
+    scale: float = 1000.0
 
     @nn.compact
     def __call__(self, level: Array) -> Array:
         half = self.size // 2
         rate = jnp.exp(-math.log(10_000) * jnp.arange(half) / max(half - 1, 1))
-        angle = 1000 * level[..., None] * rate
+        angle = self.scale * level[..., None] * rate
         x = jnp.concatenate([jnp.sin(angle), jnp.cos(angle)], -1)
         start = initializer("lecun", 1.0)
         x = activation(self.activation)(hidden_dense(2 * self.size, start)(x))
@@ -51,6 +55,7 @@ class ActionDenoiser(nn.Module):
     activation: str = "silu"
     initializer: str = "lecun"
     level_features: int = 16
+    level_scale: float = 1000.0
 
     @nn.compact
     def __call__(
@@ -64,11 +69,37 @@ class ActionDenoiser(nn.Module):
         parts = [encoders.features(self.observation_space, timestep, encoder)]
         parts += [] if condition is None else [condition]
         if level is not None:
-            parts.append(LevelFeatures(self.level_features, self.activation)(level))
+            parts.append(
+                LevelFeatures(self.level_features, self.activation, self.level_scale)(level)
+            )
         parts = [jnp.broadcast_to(x, (*noisy.shape[:-1], x.shape[-1])) for x in parts]
         x = jnp.concatenate([noisy, *parts], -1)
         x = MLP(self.widths, self.activation, self.initializer)(x)
         return dense(self.size, initializer(self.initializer, 1.0))(x)
+
+
+class VectorDenoiser(nn.Module):
+    """A prediction about noisy vectors, such as whole transitions: [..., D], level [...] ->
+    [..., D].
+
+    Residual blocks of layer normalization, activation and one dense layer (as in SynthER's code);
+    the level is added before them.
+    """
+
+    size: int
+    width: int = 256
+    blocks: int = 3
+    activation: str = "relu"
+    level_scale: float = CONTINUOUS
+
+    @nn.compact
+    def __call__(self, noisy: Array, level: Array) -> Array:
+        act, start = activation(self.activation), initializer("lecun", 1.0)
+        x = hidden_dense(self.width, start)(noisy)
+        x = x + LevelFeatures(self.width, "silu", self.level_scale)(level)
+        for _ in range(self.blocks):
+            x = x + hidden_dense(self.width, start)(act(nn.LayerNorm()(x)))
+        return dense(self.size, start)(act(nn.LayerNorm()(x)))
 
 
 class ConditionValue(nn.Module):
@@ -118,11 +149,12 @@ class TrajectoryDenoiser(nn.Module):
     blocks: int = 3
     kernel: int = 5
     activation: str = "silu"
+    level_scale: float = 1000.0
 
     @nn.compact
     def __call__(self, noisy: Array, level: Array, condition: Array | None = None) -> Array:
         act, start = activation(self.activation), initializer("lecun", 1.0)
-        context = LevelFeatures(self.width, self.activation)(level)
+        context = LevelFeatures(self.width, self.activation, self.level_scale)(level)
         if condition is not None:
             context = jnp.concatenate([context, condition], -1)
         context = act(hidden_dense(self.width, start)(context))

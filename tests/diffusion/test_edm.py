@@ -88,6 +88,8 @@ def test_karras_sigmas_fall_from_largest_to_smallest():
         [4, 3.25, 2.5, 1.75, 1],
         rtol=1e-5,
     )
+    even = diffusion.karras_sigmas(jnp.linspace(0, 1, 3), 4.0, 1.0, rho=np.inf)
+    np.testing.assert_allclose(even, [4, 2, 1], rtol=1e-5)
 
 
 @pytest.mark.parametrize("sigma", [0.02, 0.7, 30.0])

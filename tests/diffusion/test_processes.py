@@ -265,6 +265,58 @@ def test_the_best_candidate_is_chosen():
     np.testing.assert_array_equal(one, plain)
 
 
+@pytest.mark.parametrize("process", PROCESSES, ids=["vp", "edm", "flow"])
+def test_steps_begin_where_they_are_shifted_to(process):
+    """The shift sees the number of the step, and denoises at the level at which it begins."""
+    seen = []
+
+    def shift(noisy, denoise, number):
+        jax.debug.callback(lambda *x: seen.append(x), number, noisy, denoise(noisy))
+        return noisy + 1.0
+
+    options = {"steps": 4, "record": True}
+    chain = process.sample(KEY, exact(process), (3, 1), hooks=Hooks(shift=shift), **options)
+    jax.effects_barrier()
+    assert sorted(int(x[0]) for x in seen) == [0, 1, 2, 3]
+    for number, noisy, clean in seen:
+        np.testing.assert_allclose(noisy, chain.samples[number], rtol=1e-6)
+        level = float(chain.level[number])
+        if isinstance(process, Flow):
+            expected, _ = posterior(level, 1 - level, noisy)
+        elif isinstance(process, EDM):
+            expected, _ = posterior(1.0, np.exp(4 * level), noisy)
+        else:
+            bar = float(process.alpha_bars()[round(level * process.levels)])
+            expected, _ = posterior(np.sqrt(bar), np.sqrt(1 - bar), noisy)
+        np.testing.assert_allclose(clean, expected, rtol=1e-3, atol=1e-4)
+    plain = process.sample(KEY, exact(process), (3, 1), start=chain.samples[0] + 1.0, **options)
+    np.testing.assert_allclose(chain.samples[1], plain.samples[1], rtol=1e-5, atol=1e-6)
+
+
+def test_the_temperature_scales_the_noise_of_each_step():
+    process = VariancePreserving(4)
+    sample = functools.partial(process.sample, KEY, exact(process), (50, 2), record=True)
+    plain, cool = sample(), sample(hooks=Hooks(temperature=0.5))
+    np.testing.assert_allclose(cool.scale, 0.5 * plain.scale, rtol=1e-6)
+    np.testing.assert_array_equal(cool.samples[0], plain.samples[0])
+    moved = [(x.samples[1] - x.mean[0]) for x in (cool, plain)]
+    np.testing.assert_allclose(moved[0], 0.5 * moved[1], rtol=1e-3, atol=1e-5)
+
+
+def test_log_logistic_levels_lie_between_the_ends():
+    """Their logarithm has the logistic law, cut off at both ends."""
+    process = EDM(0.5, largest=1.0, smallest=0.05, density="log_logistic")
+    sigma = np.asarray(process.draw_levels(KEY, (20_000,)), np.float64)
+    assert 0.05 <= sigma.min() < 0.055 and 0.95 < sigma.max() <= 1.0
+    chance = lambda x: 1 / (1 + np.exp(-(np.log(x) - np.log(0.5)) / 0.5))
+    low, high = chance(0.05), chance(1.0)
+    for at in (0.1, 0.3, 0.7):
+        expected = (chance(at) - low) / (high - low)
+        np.testing.assert_allclose((sigma < at).mean(), expected, atol=0.015)
+    x = process.add_noise(KEY, jnp.zeros((500, 2)))
+    np.testing.assert_allclose(np.exp(4 * x.level).mean(), sigma.mean(), atol=0.05)
+
+
 def test_few_of_many_levels_are_spaced_evenly():
     process = VariancePreserving(100, "cosine")
     chain = process.sample(KEY, exact(process), (2, 1), steps=4, eta=0.0, record=True)

@@ -13,6 +13,7 @@ from jaxrl.networks.denoisers import (
     LevelFeatures,
     TemporalConvolution,
     TrajectoryDenoiser,
+    VectorDenoiser,
 )
 
 KEY = random.key(0)
@@ -81,3 +82,13 @@ def test_a_trajectory_denoiser_reaches_far_and_sees_all_its_inputs():
     # Five convolutions of 3 steps, two of them with a dilation of 2, reach 7 steps.
     changed = run(x.at[:, 0].add(1.0), level, condition) != said
     assert changed[:, :8].any(-1).all() and not changed[:, 8:].any()
+
+
+def test_a_vector_denoiser_sees_the_level():
+    network, level = VectorDenoiser(3, 8, 2), jnp.linspace(-1.0, 1.0, 4)
+    noisy = jax.random.normal(KEY, (4, 3))
+    params = network.init(KEY, noisy, level)
+    said = network.apply(params, noisy, level)
+    assert said.shape == (4, 3)
+    for inputs in ((noisy + 0.1, level), (noisy, level + 0.05)):
+        assert (jnp.abs(network.apply(params, *inputs) - said) > 1e-6).all()

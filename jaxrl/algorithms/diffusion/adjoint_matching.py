@@ -36,7 +36,7 @@ from jaxrl.algorithms.diffusion.shared.fine_tuning import (
 from jaxrl.algorithms.diffusion.shared.policies import action_size, from_units
 from jaxrl.core.types import Array, Environment, Key
 from jaxrl.diffusion import Flow
-from jaxrl.diffusion.processes import Predict
+from jaxrl.diffusion.sampling import Predict
 from jaxrl.kit import AlgorithmBuilder, LossOutput, Recipe, group, hyper, loss, static
 
 

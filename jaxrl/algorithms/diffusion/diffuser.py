@@ -167,15 +167,21 @@ def recipe(env: Environment, config: Config) -> Recipe:
     )
 
 
-def source(env: Environment, config: Config) -> Source:
-    """Return windows [H, B] of the dataset, and of each observation what it achieves of a goal."""
-    data, steps = config.data, config.data.steps(env)
+def goal_windows(env: Environment, data: Data, length: int) -> Source:
+    """Return windows [length, B] of the dataset, and of each observation what it achieves of a
+    goal."""
+    steps = data.steps(env)
     if env.goals is not None:
         # From observations as they are, before they are normalized.
         achieved = jax.vmap(env.goals.achieved)(steps.observation)
         extras = steps.extras | {"achieved": jax.tree.map(np.asarray, achieved)}
         steps = dataclasses.replace(steps, extras=extras)
-    return data.windows(steps, data.batch_size, config.horizon)
+    return data.windows(steps, data.batch_size, length)
+
+
+def source(env: Environment, config: Config) -> Source:
+    """Return windows [H, B] of the dataset, and of each observation what it achieves of a goal."""
+    return goal_windows(env, config.data, config.horizon)
 
 
 def check(env: Environment, config: Config, name: str) -> None:

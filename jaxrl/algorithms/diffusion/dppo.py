@@ -44,7 +44,7 @@ from jaxrl.core.examples import example_timestep
 from jaxrl.core.hyper import WIDE
 from jaxrl.core.types import Array, Batch, Environment, struct
 from jaxrl.diffusion import VariancePreserving
-from jaxrl.diffusion.processes import Predict
+from jaxrl.diffusion.sampling import Predict
 from jaxrl.kit import (
     STEP,
     AlgorithmBuilder,

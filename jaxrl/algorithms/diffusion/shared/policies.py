@@ -13,7 +13,7 @@ from jaxrl.core.examples import example_timestep
 from jaxrl.core.spaces import Box
 from jaxrl.core.types import Array, Environment, Key, TimeStep
 from jaxrl.diffusion import Hooks
-from jaxrl.diffusion.processes import Predict
+from jaxrl.diffusion.sampling import Predict
 from jaxrl.kit.groups import Torso
 from jaxrl.networks.critics import ActionValues
 from jaxrl.networks.denoisers import ActionDenoiser
