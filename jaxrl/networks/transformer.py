@@ -152,6 +152,38 @@ class CachedDecoder(nn.Module):
         Returns features [T, B, width] and the memory after each step, [T, B]: a copy of the cache
         for every step, which costs nothing if it is not used.
         """
+        slots = memory.keys[0].shape[2]
+        x, keys, values, position = self._window(x, first, memory)
+        time = jnp.arange(x.shape[0])
+        # Time in the window at which slot s was filled, as of step t; negative: before the window.
+        filled = time[:, None, None] - position[:, :, None] + jnp.arange(self.length)
+        row = jnp.arange(x.shape[1])[None, :, None]
+
+        def caches(old: Array, new: Array) -> Array:
+            taken = jnp.moveaxis(new, 2, 1)[row, jnp.clip(filled, 0, len(time) - 1)]
+            taken = jnp.moveaxis(taken, 3, 2)  # [T, B, heads, length, d]
+            # Without slots what was filled before the window is hidden.
+            return jnp.where(filled[:, :, None, :, None] < 0, old, taken) if slots else taken
+
+        every = lambda old, new: tuple(map(caches, old, new))
+        after = Cache(every(memory.keys, keys), every(memory.values, values), position + 1)
+        return self.norm(x), after
+
+    def read(self, x: Array, memory: Cache) -> tuple[Array, Cache]:
+        """Read the beginnings of episodes: x [T, B, width] from their first step on, empty memory
+        [B] -> features [T, B, width], and the memory [B] after the last step."""
+        first = jnp.zeros(x.shape[:2], bool).at[0].set(True)
+        x, keys, values, position = self._window(x, first, memory.shrink())
+        fill = lambda old, new: old.at[:, :, : len(x)].set(new)
+        every = lambda old, new: tuple(map(fill, old, new))
+        after = Cache(every(memory.keys, keys), every(memory.values, values), position[-1] + 1)
+        return self.norm(x), after
+
+    def _window(
+        self, x: Array, first: Array, memory: Cache
+    ) -> tuple[Array, list[Array], list[Array], Array]:
+        """Return the last block's outputs over a window as in `unroll`, each layer's keys and
+        values of its steps [B, heads, T, d], and the steps' positions [T, B]."""
         time = jnp.arange(x.shape[0])
         start = jax.lax.cummax(jnp.where(first, time[:, None], -1))  # [T, B]; -1: before the window
         since = time[:, None] - start
@@ -172,20 +204,7 @@ class CachedDecoder(nn.Module):
             x, key, value = attend_again(block, x, slot, old_keys, old_values, visible)
             keys.append(key)
             values.append(value)
-
-        # Time in the window at which slot s was filled, as of step t; negative: before the window.
-        filled = time[:, None, None] - position[:, :, None] + jnp.arange(self.length)
-        row = jnp.arange(x.shape[1])[None, :, None]
-
-        def caches(old: Array, new: Array) -> Array:
-            taken = jnp.moveaxis(new, 2, 1)[row, jnp.clip(filled, 0, len(time) - 1)]
-            taken = jnp.moveaxis(taken, 3, 2)  # [T, B, heads, length, d]
-            # Without slots what was filled before the window is hidden.
-            return jnp.where(filled[:, :, None, :, None] < 0, old, taken) if slots else taken
-
-        every = lambda old, new: tuple(map(caches, old, new))
-        after = Cache(every(memory.keys, keys), every(memory.values, values), position + 1)
-        return self.norm(x), after
+        return x, keys, values, position
 
     def _layers(self, memory: Cache) -> Iterator[tuple[Any, Array, Array]]:
         """Return each block with the keys and values that it remembers."""
