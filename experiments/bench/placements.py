@@ -103,7 +103,7 @@ def print_step(name: str, placement, models, calls: TextCalls, prompts: jax.Arra
     ppo(workers, calls, prompts, jax.random.key(1))
     held: dict[int, int] = {}
     for model, number in placement.items():
-        held[number] = held.get(number, 0) + workers[model].held()
+        held[number] = held.get(number, 0) + workers[model].count_held()
     sent: dict[int, float] = {}
     for call, size in ledger.sent.items():
         number = placement[call.partition(".")[0]]
@@ -136,7 +136,7 @@ def print_estimates(model: Model, calls: TextCalls, job: Job) -> None:
         zip(*expected, strict=True),
         strict=True,
     ):
-        print(f"Rank correlation of {name}: {spearmanr(ours, theirs).statistic:.2f}")
+        print(f"Rank correlation of {name}: {spearmanr(ours, theirs)[0]:.2f}")
 
 
 def print_plans() -> None:

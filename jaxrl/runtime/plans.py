@@ -81,7 +81,7 @@ class Call:
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What is computed: a number of texts with `prompt` (P) and `answer` (A) tokens, by models of
+    """Size of an iteration: a number of texts with `prompt` (P) and `answer` (A) tokens, by models of
     one architecture with float32 weights."""
 
     architecture: Architecture
@@ -117,7 +117,7 @@ class Machine:
 
 @dataclasses.dataclass(frozen=True)
 class Counts:
-    """What a device does in a call.
+    """Work of a device in a call.
 
     flops: operations. read: bytes of weights and caches that it must read one after another.
     sent: bytes to other devices.
@@ -135,7 +135,7 @@ class Counts:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What a plan comes to: `seconds` until its last call has ended, the bytes that the fullest
+    """Estimate of a plan: `seconds` until its last call has ended, the bytes that the fullest
     device holds, and whether they fit."""
 
     seconds: float

@@ -44,7 +44,7 @@ on one, models that are trained apart from each other, and each model alone."""
 
 @dataclasses.dataclass
 class Ledger:
-    """What calls have sent, in bytes, and computed, by their names such as `actor.generate`.
+    """Bytes that calls have sent and operations that they took, by names such as `actor.generate`.
 
     sent: by each device within a call's program. moved: received by all devices together, of data
         that lay elsewhere before the call. flops: operations of each device, the body of a loop
@@ -52,10 +52,10 @@ class Ledger:
     """
 
     sent: dict[str, float] = dataclasses.field(default_factory=dict)
-    moved: dict[str, int] = dataclasses.field(default_factory=dict)
+    moved: dict[str, float] = dataclasses.field(default_factory=dict)
     flops: dict[str, float] = dataclasses.field(default_factory=dict)
 
-    def add(self, name: str, sent: float, moved: int = 0, flops: float = 0.0) -> None:
+    def add(self, name: str, sent: float, moved: float = 0, flops: float = 0.0) -> None:
         """Add what one call has sent and computed."""
         for counts, count in ((self.sent, sent), (self.moved, moved), (self.flops, flops)):
             counts[name] = counts.get(name, 0) + count
@@ -93,8 +93,8 @@ class Worker:
     def call(self, program: Callable[..., Tree], *inputs: Tree) -> Tree:
         """Return `program(params, *inputs)`; texts and what is of them are split over replicas.
 
-        program: a pure function, compiled once for inputs of the same shapes. Of its inputs and
-            results the last axis is that of texts, but for keys.
+        program: a pure function, compiled once for inputs of the same shapes. The last
+            axis of its inputs and results is that of texts, but for keys.
         """
         return self._run(program, (self.params,), inputs, lambda out: self._split(out))
 
@@ -106,21 +106,22 @@ class Worker:
         found = self._run(update, state, inputs, lambda out: where, key=program)
         self.params, self.moments = found
 
-    def held(self) -> int:
+    def count_held(self) -> int:
         """Return the bytes of weights and optimizer state on the device that holds most."""
         return max(held_bytes((self.params, self.moments)).values())
 
     def _run(self, program: Any, state: Any, inputs: Any, out: Any, key: Any = None) -> Tree:
         places = self._split(inputs)
-        moved = sum(map(_moved, jax.tree.leaves(inputs), jax.tree.leaves(places)))
+        moved = sum(map(_count_moved, jax.tree.leaves(inputs), jax.tree.leaves(places)))
         inputs = jax.device_put(inputs, places)
         shapes = tuple((x.shape, x.dtype) for x in jax.tree.leaves(inputs))
         key = key or program, self.generating, shapes
         if key not in self._programs:
             results = out(jax.eval_shape(program, *state, *inputs))
             compiled = jax.jit(program, out_shardings=results).lower(*state, *inputs).compile()
-            flops = compiled.cost_analysis().get("flops", 0.0)
-            self._programs[key] = compiled, count_traffic(compiled.as_text()).total, flops
+            flops = (compiled.cost_analysis() or {}).get("flops", 0.0)
+            sent = count_traffic(compiled.as_text() or "").total
+            self._programs[key] = compiled, sent, flops
         compiled, sent, flops = self._programs[key]
         name = getattr(key[0], "__name__", "call")
         self.ledger.add(f"{self.name}.{name}", sent, moved, flops)
@@ -131,7 +132,7 @@ class Worker:
         texts = self.engine.batch_sharding(self.generating).spec[-1]
 
         def of(x: Any) -> NamedSharding:
-            whole = jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) or not x.ndim
+            whole = jnp.issubdtype(x.dtype, jax.dtypes.prng_key) or not x.ndim
             spec = [] if whole else [None] * (x.ndim - 1) + [texts]
             return NamedSharding(self.engine.mesh, PartitionSpec(*spec))
 
@@ -304,6 +305,6 @@ def _descend(optimizer: Any, loss: Any, params: Tree, moments: Tree) -> tuple[Tr
     return optax.apply_updates(params, updates), moments
 
 
-def _moved(x: Any, sharding: Any) -> int:
-    is_key = jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
+def _count_moved(x: Any, sharding: Any) -> int:
+    is_key = jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
     return 0 if is_key else count_moved(jnp.asarray(x), sharding)

@@ -70,7 +70,7 @@ def test_weights_return_from_generation_without_traffic():
 
 
 def test_devices_are_grouped_as_in_the_paper():
-    """Its figure 8, with devices from 0: t = 4, t_g = 2, d = 2."""
+    """Figure 8 there, with devices from 0: t = 4, t_g = 2, d = 2."""
     groups = Groups(2, 4, 2)
     place = lambda grouping, axis: {
         tuple(int(d.id) for d in row)

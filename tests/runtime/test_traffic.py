@@ -81,7 +81,7 @@ HLO = HLO.replace("GATHER", GATHER).replace("ORDERED", ORDERED)
 @pytest.mark.parametrize(
     ("kind", "size"),
     [
-        # Of the larger branch, of all, and of four in an order of their own.
+        # The larger branch, all, and four in an order of their own.
         ("all-reduce", 2 * 32 * 3 / 4 + 2 * 64 * 7 / 8 + 2 * 24 * 3 / 4),
         ("all-gather", (16 * 2 + 8) * 2 / 2),  # of the pair of results, not of operands
         ("reduce-scatter", (6 + 8) * 3),

@@ -73,10 +73,10 @@ def test_ppo_computes_the_same_on_one_device_and_on_two_sets_of_four():
     assert ledger.moved["actor.update_actor"] >= 4 * tokens
     assert ledger.sent["actor.to_generation"] > 0 == ledger.sent["actor.to_training"]
     # Weights and moments of what is trained, in quarters but for what is whole.
-    held = {name: worker.held() for name, worker in split.items()}
+    held = {name: worker.count_held() for name, worker in split.items()}
     assert held["actor"] == held["critic"] and held["reference"] == held["reward"]
     assert 2.8 < held["actor"] / held["reference"] < 3.1
-    assert held["actor"] < one["actor"].held() / 2.5
+    assert held["actor"] < one["actor"].count_held() / 2.5
 
 
 @pytest.mark.slow

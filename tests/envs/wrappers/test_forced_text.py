@@ -130,7 +130,7 @@ def test_an_expert_begins():
     assert (said[forced] != SUMS.action_space.n - 1).all()
     count = forced.sum(0)
     np.testing.assert_array_equal(count[::2], count[1::2])  # one start, one prefix
-    # Of sums with one digit, whose second token would end them, only that is forced.
+    # Only one token of sums with one digit is forced, since the next one would end them.
     single = expert[reading + 1] == SUMS.action_space.n - 1
     np.testing.assert_allclose(np.bincount(count[~single]) / (~single).sum(), 1 / 3, atol=0.05)
     assert count[single].max(initial=0) <= 1
