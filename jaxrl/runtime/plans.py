@@ -81,8 +81,8 @@ class Call:
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """Size of an iteration: a number of texts with `prompt` (P) and `answer` (A) tokens, by models of
-    one architecture with float32 weights."""
+    """Size of an iteration: a number of texts with `prompt` (P) and `answer` (A) tokens, and the
+    architecture of all models, with float32 weights."""
 
     architecture: Architecture
     texts: int
