@@ -152,9 +152,20 @@ class CachedDecoder(nn.Module):
         Returns features [T, B, width] and the memory after each step, [T, B]: a copy of the cache
         for every step, which costs nothing if it is not used.
         """
-        slots = memory.keys[0].shape[2]
-        x, keys, values, position = self._window(x, first, memory)
         time = jnp.arange(x.shape[0])
+        start = jax.lax.cummax(jnp.where(first, time[:, None], -1))  # [T, B]; -1: before the window
+        since = time[:, None] - start
+        position = jnp.where(start < 0, memory.position + time[:, None], since)
+        slot = jnp.minimum(position, self.length - 1)
+        # A step sees the memory as long as no episode began in the window. Within the window it
+        # sees itself and the earlier steps of its own episode.
+        slots = memory.keys[0].shape[2]
+        remembered = jnp.arange(slots) < memory.position[:, None]  # [B, slots]
+        remembered = (start < 0).T[:, :, None] & remembered[:, None]  # [B, T, slots]
+        same = (start.T[:, :, None] == start.T[:, None]) & (time[:, None] >= time)  # [B, T, T']
+        visible = jnp.concatenate([remembered, same], -1)
+        x, keys, values = self._window(x, slot, visible, memory)
+
         # Time in the window at which slot s was filled, as of step t; negative: before the window.
         filled = time[:, None, None] - position[:, :, None] + jnp.arange(self.length)
         row = jnp.arange(x.shape[1])[None, :, None]
@@ -172,31 +183,21 @@ class CachedDecoder(nn.Module):
     def read(self, x: Array, memory: Cache) -> tuple[Array, Cache]:
         """Read the beginnings of episodes: x [T, B, width] from their first step on, empty memory
         [B] -> features [T, B, width], and the memory [B] after the last step."""
-        first = jnp.zeros(x.shape[:2], bool).at[0].set(True)
-        x, keys, values, position = self._window(x, first, memory.shrink())
+        time = jnp.arange(x.shape[0])
+        slot = jnp.broadcast_to(time[:, None], x.shape[:2])
+        earlier = (time[:, None] >= time)[None]  # the same for all: XLA would fold [B, T, T]
+        x, keys, values = self._window(x, slot, earlier, memory.shrink())
         fill = lambda old, new: old.at[:, :, : len(x)].set(new)
         every = lambda old, new: tuple(map(fill, old, new))
-        after = Cache(every(memory.keys, keys), every(memory.values, values), position[-1] + 1)
+        position = jnp.full_like(memory.position, len(x))
+        after = Cache(every(memory.keys, keys), every(memory.values, values), position)
         return self.norm(x), after
 
     def _window(
-        self, x: Array, first: Array, memory: Cache
-    ) -> tuple[Array, list[Array], list[Array], Array]:
-        """Return the last block's outputs over a window as in `unroll`, each layer's keys and
-        values of its steps [B, heads, T, d], and the steps' positions [T, B]."""
-        time = jnp.arange(x.shape[0])
-        start = jax.lax.cummax(jnp.where(first, time[:, None], -1))  # [T, B]; -1: before the window
-        since = time[:, None] - start
-        position = jnp.where(start < 0, memory.position + time[:, None], since)
-        slot = jnp.minimum(position, self.length - 1)
-        # A step sees the memory as long as no episode began in the window. Within the window it
-        # sees itself and the earlier steps of its own episode.
-        slots = memory.keys[0].shape[2]
-        remembered = jnp.arange(slots) < memory.position[:, None]  # [B, slots]
-        remembered = (start < 0).T[:, :, None] & remembered[:, None]  # [B, T, slots]
-        same = (start.T[:, :, None] == start.T[:, None]) & (time[:, None] >= time)  # [B, T, T']
-        visible = jnp.concatenate([remembered, same], -1)
-
+        self, x: Array, slot: Array, visible: Array, memory: Cache
+    ) -> tuple[Array, list[Array], list[Array]]:
+        """Return the last block's outputs over a window, and each layer's keys and values of its
+        steps [B, heads, T, d]. slot: [T, B]. visible: [B or 1, T, slots + T]."""
         x = self.place(x, slot)
         keys, values = [], []
         attend_again = module_again(attend)
@@ -204,7 +205,7 @@ class CachedDecoder(nn.Module):
             x, key, value = attend_again(block, x, slot, old_keys, old_values, visible)
             keys.append(key)
             values.append(value)
-        return x, keys, values, position
+        return x, keys, values
 
     def _layers(self, memory: Cache) -> Iterator[tuple[Any, Array, Array]]:
         """Return each block with the keys and values that it remembers."""
