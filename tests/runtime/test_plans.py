@@ -51,7 +51,7 @@ def test_estimates_are_ordered_as_compiled_programs_are():
     assert (ratio[:, 0] > 1).all() and (ratio[:, 0] < 1.25).all()
     assert (ratio[:, 1] > 1).all() and (ratio[:, 1] < 1.6).all()  # XLA sends more than it must
     for ours, theirs in zip(zip(*found, strict=True), zip(*expected, strict=True), strict=True):
-        assert scipy.stats.spearmanr(ours, theirs)[0] > 0.9
+        assert scipy.stats.spearmanr(ours, theirs)[0] > 0.85  # three estimates are equal
 
 
 def test_counts_by_hand():
