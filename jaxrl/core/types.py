@@ -214,6 +214,36 @@ class Act(Protocol):
         ...
 
 
+class Read(Protocol):
+    def __call__(
+        self, state: Tree, timestep: TimeStep, memory: Tree, action: Tree, /
+    ) -> tuple[Tree, dict[str, Tree]]:
+        """Read the beginnings of B episodes, in which nothing is chosen, all at once.
+
+        state: the agent's state.
+        timestep: [T, B], from the episodes' first steps on; each has one legal action.
+        memory: [B], blank.
+        action: [T, B], these legal actions.
+
+        Returns the memory [B] and the extras [T, B] that acting step by step would return.
+        """
+        ...
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ReadingAct:
+    """An `Act` that can also read the beginnings of episodes at once.
+
+    Whatever wraps its `act` in a plain function acts step by step.
+    """
+
+    act: Any
+    read: Any
+
+    def __call__(self, *args: Any) -> Any:
+        return self.act(*args)
+
+
 @struct
 class Policy:
     """A way to act: two static functions and the state that they read.
@@ -357,6 +387,9 @@ class Environment:
     vocabulary: tuple[str, ...] = ()
     """Texts of the tokens 0 .. V - 1 of a language environment, the last of which ends what the
     agent says; empty where actions are no tokens."""
+    forced_steps: int = 0
+    """Steps at the beginning of every episode, at least, in which only one action is legal, such as
+    those of a prompt that is read; a policy may read them all at once."""
     agents: tuple[str, ...] = ()
     """Names of the agents that act at the same time, in the order of their rewards; both spaces are
     dicts with these names. Empty for one agent, and for several that share one reward."""

@@ -13,7 +13,7 @@ from jaxrl.core import schedules, spaces, trees
 from jaxrl.core.errors import UserError
 from jaxrl.core.settings import Values
 from jaxrl.core.spaces import Discrete, Space
-from jaxrl.core.types import Array, Key, TimeStep, Tree
+from jaxrl.core.types import Array, Key, ReadingAct, TimeStep, Tree
 from jaxrl.kit.groups import EpsilonGreedy, OrnsteinUhlenbeck, Sampling
 from jaxrl.kit.net import Net
 from jaxrl.kit.recipe import Act
@@ -197,7 +197,9 @@ class Restricted(Protocol):
         ...
 
 
-def sample_tempered(policy_of: Restricted, sampling: Sampling) -> Act:
+def sample_tempered(
+    policy_of: Restricted, sampling: Sampling, read_of: Restricted | None = None
+) -> Act:
     """Act by samples of a policy at a temperature, from its nucleus or a given set of actions.
 
     Greedy actions are the mode of what is sampled from. The act also returns `log_prob`, that of
@@ -206,21 +208,36 @@ def sample_tempered(policy_of: Restricted, sampling: Sampling) -> Act:
     categorical have no temperature; `check_sampling` refuses one for them.
 
     sampling: temperature and nucleus, which is that of the allowed actions.
+    read_of: the same as `policy_of` for the beginnings of episodes [T, B], with the memory [B]
+        before and after them; with it the act is a `ReadingAct`.
     """
     nucleus = sampling.nucleus
 
-    def act(net, timestep, memory, key, greedy):
-        policy, allowed, memory = policy_of(net, timestep, memory)
+    def restrict(net, policy, allowed):
         if isinstance(policy, Categorical):
             h = net.hyper[sampling]
             policy = temper(policy, h.temperature, h.top_p if nucleus else None, allowed)
             allowed = policy.logits > ILLEGAL / 2 if nucleus else allowed
-        action = jax.lax.stop_gradient(choose(policy, key, greedy))
-        extras = {"log_prob": policy.log_prob(action)}
-        extras |= {} if allowed is None else {"allowed": allowed}
-        return action, memory, extras
+        return policy, allowed
 
-    return act
+    def report(policy, allowed, action):
+        extras = {"log_prob": policy.log_prob(action)}
+        return extras | ({} if allowed is None else {"allowed": allowed})
+
+    def act(net, timestep, memory, key, greedy):
+        policy, allowed, memory = policy_of(net, timestep, memory)
+        policy, allowed = restrict(net, policy, allowed)
+        action = jax.lax.stop_gradient(choose(policy, key, greedy))
+        return action, memory, report(policy, allowed, action)
+
+    if read_of is None:
+        return act
+
+    def read(net, timestep, memory, action):
+        policy, allowed, memory = read_of(net, timestep, memory)
+        return memory, report(*restrict(net, policy, allowed), action)
+
+    return ReadingAct(act, read)
 
 
 def check_sampling(space: Space, config: Any, name: str) -> None:

@@ -13,7 +13,7 @@ from jaxrl.core import settings
 from jaxrl.core.errors import UserError, unknown
 from jaxrl.core.hyper import hypers
 from jaxrl.core.settings import Values
-from jaxrl.core.types import Agent, Batch, Info, Key, TimeStep, Tree
+from jaxrl.core.types import Agent, Batch, Info, Key, ReadingAct, TimeStep, Tree
 from jaxrl.kit.descent import descent_of
 from jaxrl.kit.net import RESERVED, Blueprint, Net
 from jaxrl.kit.optimization import norm
@@ -88,6 +88,10 @@ def learner(name: str, config: Any, recipe: Recipe) -> Agent:
     def act(state: State, timestep: TimeStep, memory: Tree, key: Key, greedy: bool):
         return recipe.act(net_of(state, key), timestep, memory, key, greedy)
 
+    def read(state: State, timestep: TimeStep, memory: Tree, action: Tree):
+        net = net_of(state, jax.random.key(0))  # nothing is drawn
+        return recipe.act.read(net, timestep, memory, action)  # type: ignore[attr-defined]
+
     def update(state: State, batch: Batch, key: Key):
         net = update_net(net_of(state, key), batch)
         # After every select, so that they are those of what is kept.
@@ -104,7 +108,7 @@ def learner(name: str, config: Any, recipe: Recipe) -> Agent:
     return Agent(
         name,
         init,
-        act,
+        ReadingAct(act, read) if isinstance(recipe.act, ReadingAct) else act,
         update,
         recipe.memory,
         own,

@@ -75,6 +75,14 @@ class ActorCritic(nn.Module):
             x, memory = self.core.unroll(self.embedding(x), timestep.first, memory)
         return self._policy(x, timestep), self._value(x, timestep), memory
 
+    def read(self, timestep: TimeStep, memory: Tree) -> tuple[Distribution, Array, Tree]:
+        """Read the beginnings of episodes: time step [T, B] from their first on, blank memory [B]
+        -> policy and value [T, B], and the memory [B] after the last step."""
+        x = self._features(timestep)
+        if self.recurrent:
+            x, memory = self.core.read(self.embedding(x), memory)
+        return self._policy(x, timestep), self._value(x, timestep), memory
+
     def policy_alone(self, timestep: TimeStep) -> Distribution:
         """The policy [...] at a time step [...], for a network without memory; reads none of the
         value's weights except those of the shared convolutions."""

@@ -228,6 +228,12 @@ class LanguageModel(nn.Module):
             policy = ReadOut(x, self._kernel(), timestep.legal_actions, rows=rows)
         return policy, value, memory
 
+    def read(self, timestep: TimeStep, memory: Cache) -> tuple[Categorical, Array, Cache]:
+        """Read the beginnings of episodes: time step [T, B] from their first on, blank memory [B]
+        -> policy and value [T, B], and the memory [B] after the last step."""
+        x, memory = self.decoder.read(self.embed_tokens[timestep.observation], memory)
+        return *self._outputs(x, timestep), memory
+
     def logits(self, tokens: Array) -> Array:
         """Return the logits [T, B, V] of the next token after each of whole texts [T, B]."""
         first = jnp.zeros(tokens.shape, bool).at[0].set(True)

@@ -57,6 +57,12 @@ class GRU(nn.Module):
         memory = self.cell(memory, x)
         return memory, memory
 
+    def read(self, x: Array, memory: Array) -> tuple[Array, Array]:
+        """Read the beginnings of episodes: x [T, B, D] from their first step on, memory [B, width]
+        -> features [T, B, width], and the memory after the last step."""
+        x, memory = self.unroll(x, jnp.zeros(x.shape[:2], bool), memory)
+        return x, memory[-1]
+
     def unroll(self, x: Array, first: Array, memory: Array) -> tuple[Array, Array]:
         """Unroll over a window: x [T, B, D], first [T, B], memory [B, width] before its first step.
 

@@ -164,14 +164,7 @@ class CachedDecoder(nn.Module):
         remembered = (start < 0).T[:, :, None] & remembered[:, None]  # [B, T, slots]
         same = (start.T[:, :, None] == start.T[:, None]) & (time[:, None] >= time)  # [B, T, T']
         visible = jnp.concatenate([remembered, same], -1)
-
-        x = self.place(x, slot)
-        keys, values = [], []
-        attend_again = module_again(attend)
-        for block, old_keys, old_values in self._layers(memory):
-            x, key, value = attend_again(block, x, slot, old_keys, old_values, visible)
-            keys.append(key)
-            values.append(value)
+        x, keys, values = self._window(x, slot, visible, memory)
 
         # Time in the window at which slot s was filled, as of step t; negative: before the window.
         filled = time[:, None, None] - position[:, :, None] + jnp.arange(self.length)
@@ -186,6 +179,33 @@ class CachedDecoder(nn.Module):
         every = lambda old, new: tuple(map(caches, old, new))
         after = Cache(every(memory.keys, keys), every(memory.values, values), position + 1)
         return self.norm(x), after
+
+    def read(self, x: Array, memory: Cache) -> tuple[Array, Cache]:
+        """Read the beginnings of episodes: x [T, B, width] from their first step on, empty memory
+        [B] -> features [T, B, width], and the memory [B] after the last step."""
+        time = jnp.arange(x.shape[0])
+        slot = jnp.broadcast_to(time[:, None], x.shape[:2])
+        earlier = (time[:, None] >= time)[None]  # the same for all: XLA would fold [B, T, T]
+        x, keys, values = self._window(x, slot, earlier, memory.shrink())
+        fill = lambda old, new: old.at[:, :, : len(x)].set(new)
+        every = lambda old, new: tuple(map(fill, old, new))
+        position = jnp.full_like(memory.position, len(x))
+        after = Cache(every(memory.keys, keys), every(memory.values, values), position)
+        return self.norm(x), after
+
+    def _window(
+        self, x: Array, slot: Array, visible: Array, memory: Cache
+    ) -> tuple[Array, list[Array], list[Array]]:
+        """Return the last block's outputs over a window, and each layer's keys and values of its
+        steps [B, heads, T, d]. slot: [T, B]. visible: [B or 1, T, slots + T]."""
+        x = self.place(x, slot)
+        keys, values = [], []
+        attend_again = module_again(attend)
+        for block, old_keys, old_values in self._layers(memory):
+            x, key, value = attend_again(block, x, slot, old_keys, old_values, visible)
+            keys.append(key)
+            values.append(value)
+        return x, keys, values
 
     def _layers(self, memory: Cache) -> Iterator[tuple[Any, Array, Array]]:
         """Return each block with the keys and values that it remembers."""

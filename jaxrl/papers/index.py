@@ -23,7 +23,7 @@ from jaxrl.envs.registry import BUILT_IN as ENVIRONMENTS
 
 PACKAGE = Path(__file__).resolve().parents[1]
 FLAT = ("losses", "gradients", "solvers", "diffusion")  # a function of a file is `room.function`
-UNREAD = ("commands", "core", "papers", "reporting", "runtime", "suites", "sweeps")
+UNREAD = ("commands", "core", "papers", "reporting", "suites", "sweeps")
 
 NUMBER = r"\d{4}\.\d{4,5}"
 TITLE = re.compile(r'\b\d{4}\)?, "([^"]+)"')  # in quotes after the year

@@ -30,7 +30,7 @@ _CALLED = re.compile(
 _BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
 _ARRAY = re.compile(r"\b([a-z]+)(\d*)\w*\[([\d,]*)\]")
-_NAMED = re.compile(r"replica_groups=mesh\[([^\]]*)\] \{([^}]*)\}")
+_NAMED = re.compile(r"replica_groups=mesh\[([^\]]*)\][^{]* \{([^}]*)\}")
 _LISTED = re.compile(r"replica_groups=\{\{([\d,]*)\}")
 _DEVICES = re.compile(r"\bnum_partitions=(\d+)")
 _COUNTED = re.compile(r"replica_groups=\[\d+,(\d+)\]")

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
 
 from jaxrl.core import stream
 from jaxrl.core.errors import UserError
-from jaxrl.core.types import REPLICATED, Array, Batch, Environment, Source, Tasks, Tree, struct
+from jaxrl.core.types import (
+    REPLICATED,
+    Array,
+    Batch,
+    Environment,
+    Policy,
+    ReadingAct,
+    Source,
+    Tasks,
+    Tree,
+    struct,
+)
 from jaxrl.sources.handed import host_source
 from jaxrl.sources.rollouts import SPLIT, check_shards, check_tasks, score_tasks
 from jaxrl.tasks.basic import fixed
@@ -39,6 +51,9 @@ def episodes(
     first episode of each stream. So short episodes are not favored, as they would be if windows of
     rollouts were cut into complete episodes. All T x B steps are simulated and counted.
 
+    The first `env.forced_steps`, such as those of a prompt, are read at once by a policy that can
+    (`ReadingAct`), and what follows step by step; the result is the same.
+
     num_shards: logical shards of the streams.
     keep_states: whether transitions hold the environment's state before each step, as the extra
         `env_state`, from which an episode can be played on (`with_branches`).
@@ -67,11 +82,11 @@ def episodes(
         streams = jax.tree.map(lambda x: x[state.order], streams)
         streams = dataclasses.replace(streams, memory=memory)
 
-        def body(carry, step_input):
+        def body(player, carry, step_input):
             streams, running = carry
             before = streams.env_state
             streams, _, transition, endings = stream.advance(
-                env, tasks, state.tasks, streams, policy, step_input
+                env, tasks, state.tasks, streams, player, step_input
             )
             if keep_states:
                 extras = transition.extras | {"env_state": before}
@@ -80,11 +95,24 @@ def episodes(
             endings = dataclasses.replace(endings, done=endings.done & running)
             return (streams, running & ~endings.done), (transition, running, endings)
 
-        _, (transitions, mask, endings) = jax.lax.scan(
-            body,
-            (streams, jnp.ones(num_envs, bool)),
-            stream.step_inputs(key, num_steps),
-        )
+        inputs = stream.step_inputs(key, num_steps)
+        carry = streams, jnp.ones(num_envs, bool)
+        reading = min(env.forced_steps, num_steps) if isinstance(policy.act, ReadingAct) else 0
+        if not reading:
+            carry, played = jax.lax.scan(functools.partial(body, policy), carry, inputs)
+        else:
+            # The forced steps are played alone, and then read at once.
+            forced = jax.tree.map(lambda x: x[:reading], inputs)
+            inputs = jax.tree.map(lambda x: x[reading:], inputs)
+            carry = dataclasses.replace(streams, memory=()), carry[1]
+            carry, begun = jax.lax.scan(functools.partial(body, _obey(env)), carry, forced)
+            t = begun[0]
+            memory, extras = policy.act.read(policy.state, t.timestep, memory, t.action)
+            begun = dataclasses.replace(t, extras=extras | t.extras), *begun[1:]
+            carry = dataclasses.replace(carry[0], memory=memory), carry[1]
+            carry, played = jax.lax.scan(functools.partial(body, policy), carry, inputs)
+            played = jax.tree.map(lambda x, y: jnp.concatenate([x, y]), begun, played)
+        (streams, _), (transitions, mask, endings) = carry, played
         batches = state.batches + 1
         batch = Batch(
             transitions,
@@ -110,3 +138,12 @@ def episodes(
         partition=EpisodesState(REPLICATED, REPLICATED, SPLIT),
     )
     return host_source(source, env, fresh=True) if env.host else source
+
+
+def _obey(env: Environment) -> Policy:
+    """Return the policy of steps in which one action alone is legal; it remembers nothing."""
+
+    def act(state, timestep, memory, key, greedy):
+        return timestep.legal_actions.argmax(-1).astype(env.action_space.dtype), memory, {}
+
+    return Policy(act, lambda n: ())

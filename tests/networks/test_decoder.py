@@ -181,6 +181,8 @@ def test_decoding_with_the_cache_is_the_whole_text_at_once(tmp_path):
     _, (found, values) = jax.jit(lambda m: jax.lax.scan(step, m, steps))(blank)
     np.testing.assert_allclose(found, policy.logits, atol=1e-5)
     np.testing.assert_array_equal(values, value)
+    read = network.apply(variables, steps, blank, method="read")[0]
+    np.testing.assert_allclose(read.logits[:, 0], found[:, 0], atol=1e-5)
     whole = jax.nn.log_softmax(logits(network, variables))
     np.testing.assert_allclose(found[:, 0], whole[:, 0], atol=1e-5)
     again = jax.nn.log_softmax(logits(network, variables, TEXTS[5:]))

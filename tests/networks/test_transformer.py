@@ -115,6 +115,19 @@ def test_whole_episodes_need_no_slots_for_earlier_steps():
     assert_same_slots(after, expected_after)
 
 
+def test_beginnings_are_read_at_once_as_step_by_step():
+    params, x, _, used = setup()
+    blank = used.restart(jnp.ones(B, bool))  # what it contains of an old episode is hidden
+    features, after = jax.jit(lambda x: NETWORK.apply(params, x, blank, method="read"))(x[:5])
+    memory = blank
+    for t in range(5):
+        expected, memory = step(params, x[t], memory)
+        np.testing.assert_allclose(features[t], expected, atol=1e-5)
+    assert_same_slots(after, memory)
+    following = step(params, x[5], after)[0]
+    np.testing.assert_allclose(following, step(params, x[5], memory)[0], atol=1e-5)
+
+
 def test_an_episode_begins_at_position_zero_and_nothing_is_overwritten():
     params, x, _, memory = setup()
     first = jnp.array([True, False, False, True])

@@ -65,6 +65,7 @@ HLO = """HloModule made_up, num_partitions=8
 ENTRY %main (a: f32[8], i: s32[]) -> f32[8] {
   %a = f32[8]{0} parameter(0)
   %c = f32[8]{0} conditional(%i, %a, %a), branch_computations={%least, %most}
+  %o = f32[6]{0} all-reduce(%a), replica_groups=ORDERED {'a'}, to_apply=%add
   %s = (bf16[4,2]{1,0:T(8,128)}, bf16[2]{0}, bf16[16,2]{1,0}, bf16[8]{0}) GATHER
   %d = (bf16[16,2]{1,0}, bf16[8]{0}) all-gather-done(%s)
   %e = f32[16]{0} all-reduce(%a), replica_groups={}, to_apply=%add
@@ -73,13 +74,15 @@ ENTRY %main (a: f32[8], i: s32[]) -> f32[8] {
 }
 """
 GATHER = "all-gather-start(%x, %y), replica_groups={{0,1},{2,3}}, dimensions={0}"
-HLO = HLO.replace("GATHER", GATHER)
+ORDERED = "mesh['a'=4,'b'=2], device_ids=([2,4]T(1,0))"
+HLO = HLO.replace("GATHER", GATHER).replace("ORDERED", ORDERED)
 
 
 @pytest.mark.parametrize(
     ("kind", "size"),
     [
-        ("all-reduce", 2 * 32 * 3 / 4 + 2 * 64 * 7 / 8),  # of the larger branch, and of all
+        # The larger branch, all, and four in an order of their own.
+        ("all-reduce", 2 * 32 * 3 / 4 + 2 * 64 * 7 / 8 + 2 * 24 * 3 / 4),
         ("all-gather", (16 * 2 + 8) * 2 / 2),  # of the pair of results, not of operands
         ("reduce-scatter", (6 + 8) * 3),
         ("all-to-all", 32 * 7 / 8),

@@ -177,6 +177,8 @@ def conversing(
     (prompt_length,), (replies,) = shapes[0].tokens.shape, shapes[1].tokens.shape
     if prompt_length < 1:
         raise UserError(f"'{name}' begins with no token; a prompt must have at least one.")
+    key = jax.random.key(0)
+    varies = isinstance(jax.eval_shape(begin, key, params)[0], Prompt)  # in its length
     total = prompt_length + sum(lengths) + (turns - 1) * replies
     end = size - 1 if end is None else end
     places = np.arange(total)
@@ -264,6 +266,7 @@ def conversing(
         expert=None if solve is None else expert,
         judge=judge,
         vocabulary=vocabulary,
+        forced_steps=0 if varies else prompt_length - 1,
     )
 
 

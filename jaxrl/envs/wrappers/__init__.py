@@ -5,10 +5,11 @@ changes of the dynamics (`domain_randomization`, `action_repeat`, `action_noise`
 `sticky_actions`, `action_delay`), of the task (`goal_conditioned`, `reward_components`, `cost`), of
 the clock (`time_limit`, `early_truncation`, `continuing`), of the observations
 (`observation_noise`, `distractors`, `observation_delay`, `frame_stack`, `flat_observations`), of
-the action space (`discretized_actions`, `flat_actions`), and `expert_channel` last. A time limit
-inside `action_repeat` counts the environment's steps, outside it the agent's; inside `continuing`
-it restarts the environment, outside it ends the life; `cost` or `reward_components` inside
-`action_repeat` are summed over its steps.
+the action space (`discretized_actions`, `flat_actions`), of what is said (`forced_text`,
+`expert_prefix`), and `expert_channel` last. A time limit inside `action_repeat` counts the
+environment's steps, outside it the agent's; inside `continuing` it restarts the environment,
+outside it ends the life; `cost` or `reward_components` inside `action_repeat` are summed over its
+steps.
 
 The name of an environment stays the same. The numbers of a wrapper are in its `params`, whose
 `inner` holds the params of the wrapped environment: a sweep or a randomization over them compiles
@@ -23,6 +24,7 @@ from jaxrl.envs.wrappers.domain_randomization import domain_randomization
 from jaxrl.envs.wrappers.episodes import continuing, early_truncation
 from jaxrl.envs.wrappers.expert_channel import expert_channel
 from jaxrl.envs.wrappers.flattening import flat_observations
+from jaxrl.envs.wrappers.forced_text import expert_prefix, forced_text
 from jaxrl.envs.wrappers.frame_stack import frame_stack
 from jaxrl.envs.wrappers.goal_conditioned import goal_conditioned
 from jaxrl.envs.wrappers.noise import action_noise, observation_noise, random_actions
@@ -42,8 +44,10 @@ __all__ = [
     "domain_randomization",
     "early_truncation",
     "expert_channel",
+    "expert_prefix",
     "flat_actions",
     "flat_observations",
+    "forced_text",
     "frame_stack",
     "goal_conditioned",
     "image_distractors",

@@ -11,8 +11,14 @@ from jaxrl.core.errors import UserError, unknown
 from jaxrl.core.types import Environment
 from jaxrl.envs import wrappers
 
-# What a configuration cannot write: functions, and keys that tasks draw.
-IN_PYTHON = ("domain_randomization", "goal_conditioned", "reward_components", "start_key")
+# What a configuration cannot write: functions, and keys or texts that tasks draw.
+IN_PYTHON = (
+    "domain_randomization",
+    "forced_text",
+    "goal_conditioned",
+    "reward_components",
+    "start_key",
+)
 FUNCTIONS = ("function",)  # arguments that only Python can give, with defaults
 
 Named = str | Mapping[str, Mapping[str, Any]]

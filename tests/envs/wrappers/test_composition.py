@@ -59,6 +59,10 @@ def pendulum():
     return envs.make("pendulum")
 
 
+def sums():
+    return envs.make("addition", digits=1)
+
+
 def image():
     return environments.walk(observe="image")
 
@@ -78,8 +82,10 @@ ONE = {  # every wrapper: a call of it, and environments that it can wrap
     "distractors": (w.distractors, (cartpole, pendulum, legal, image)),
     "early_truncation": (w.early_truncation, (cartpole, pendulum, legal)),
     "expert_channel": (w.expert_channel, (legal, environments.crane, environments.arm)),
+    "expert_prefix": (lambda e: w.expert_prefix(e, 2), (sums,)),
     "flat_actions": (w.flat_actions, (environments.crane,)),
     "flat_observations": (w.flat_observations, (cartpole, legal, image)),
+    "forced_text": (lambda e: w.forced_text(e, 2), (sums,)),
     "frame_stack": (w.frame_stack, (cartpole, pendulum, legal, image)),
     "goal_conditioned": (
         lambda e: w.goal_conditioned(e, _place, _draw_goal, _near),

@@ -387,7 +387,7 @@ def on_episodes(
     inputs = example_timestep(env), network.initial(1)
     return Recipe(
         parts={"actor_critic": Part(network, inputs, config.optimizer, config.reference)},
-        act=sample_tempered(speak, config.sampling),
+        act=sample_tempered(speak, config.sampling, read),
         losses=losses,
         update=update,
         memory=network.initial,
@@ -419,6 +419,13 @@ def check_packing(config: Tokens, losses: Sequence[Loss]) -> None:
 def speak(net: Net, timestep: TimeStep, memory: Tree) -> tuple[Any, Array | None, Tree]:
     """Return the policy [B] of the actor-critic, which may say any legal token, and its memory."""
     policy, _, memory = net.actor_critic(timestep, memory)
+    return policy, None, memory
+
+
+def read(net: Net, timestep: TimeStep, memory: Tree) -> tuple[Any, Array | None, Tree]:
+    """Return the same of the beginnings of texts [T, B], read at once, and the memory [B] after
+    them."""
+    policy, _, memory = net.actor_critic(timestep, memory, method="read")
     return policy, None, memory
 
 
