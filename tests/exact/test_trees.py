@@ -130,7 +130,7 @@ def test_plans_and_tables_turn_into_each_other():
 def test_tables_of_players_and_of_the_game_turn_into_each_other():
     f = forest("leduc")
     table = np.random.default_rng(2).uniform(size=f.game.legal.shape).astype(np.float32)
-    np.testing.assert_array_equal(trees.join(f, trees.split(f, table)), table)
+    np.testing.assert_array_equal(trees.join(f, trees.split(f, jnp.asarray(table))), table)
 
 
 def test_long_sums_are_not_padded(monkeypatch):
