@@ -75,7 +75,7 @@ def test_dynamics_find_the_equilibrium_of_the_linear_program():
 
 
 def equilibrium_by_program(payoff: np.ndarray, coarse: bool) -> np.ndarray:
-    """Return the (coarse) correlated equilibrium [A, A] that pays most in all; payoff: [2, A, A]."""
+    """Return the (coarse) correlated equilibrium [A, A] with the most welfare, of [2, A, A]."""
     actions = payoff.shape[1]
     rows = []
     for player in (0, 1):
