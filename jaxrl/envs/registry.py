@@ -46,7 +46,10 @@ BUILT_IN = {
     "mixture": "jaxrl.envs.bandits.mixture:mixture",
     "two_sides": "jaxrl.envs.bandits.two_sides:two_sides",
     # games
+    "goofspiel": "jaxrl.envs.games.goofspiel:goofspiel",
     "kuhn_poker": "jaxrl.envs.games.kuhn_poker:kuhn_poker",
+    "leduc_poker": "jaxrl.envs.games.leduc_poker:leduc_poker",
+    "liars_dice": "jaxrl.envs.games.liars_dice:liars_dice",
     "negotiation": "jaxrl.envs.games.negotiation:negotiation",
     "rock_paper_scissors": "jaxrl.envs.games.matrix_game:rock_paper_scissors",
     "three_games": "jaxrl.envs.games.medley:three_games",

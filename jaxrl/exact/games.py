@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,20 +20,30 @@ from jaxrl import solvers
 from jaxrl.core import precise, random
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Array, Environment, Policy, TimeStep, Tree
-from jaxrl.envs.games.rules import PLAYERS, Rules
+from jaxrl.envs.games.rules import Rules
+
+BLOCK = 1024  # states that `enumerate_game` looks at together
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Game:
-    """A complete two-player game with perfect recall: I information sets and Z histories."""
+    """A complete game of N players with perfect recall: I information sets and Z histories.
+
+    Histories that all players see alike, and that pay alike, are one.
+    """
 
     timesteps: TimeStep  # [I]: what the mover sees, for networks
     player: np.ndarray  # int [I]: the player who decides there
     legal: np.ndarray  # bool [I, A]: legal actions
     chance: np.ndarray  # [Z]: chance's part of the probability of each history
-    payoff: np.ndarray  # [Z, 2]: payoff of each player
+    payoff: np.ndarray  # [Z, N]: payoff of each player
     places: np.ndarray  # int [Z, D]: the information sets of a history in order, then -1
     actions: np.ndarray  # int [Z, D]: the action chosen at each of them
+
+    @property
+    def num_players(self) -> int:
+        """Number of players N."""
+        return self.payoff.shape[1]
 
     @property
     def uniform(self) -> np.ndarray:
@@ -41,42 +52,78 @@ class Game:
 
 
 def enumerate_game(rules: Rules, params: Tree = ()) -> Game:
-    """Enumerate all histories of the game. Raise `UserError` if there are more than 20,000."""
-    deals = len(jax.tree.leaves(rules.deals)[0])
-    look = jax.jit(
+    """Enumerate all histories of the game, move by move, all states of a move side by side.
+
+    Raises `UserError` where an information set has different legal actions in different states.
+    """
+    look = jax.jit(jax.vmap(
         lambda s: (rules.observe(s), rules.mover(s), rules.legal(s), rules.over(s),
                    rules.payoff(s, params))
-    )  # fmt: skip
-    play = jax.jit(rules.play)
-    found: dict[tuple, int] = {}
-    seen, ways = [], []
+    ))  # fmt: skip
+    play = jax.jit(jax.vmap(rules.play))
+    deals = len(jax.tree.leaves(rules.deals)[0])
+    number: dict[tuple[int, bytes], int] = {}
+    seen: list[tuple[np.ndarray, int, np.ndarray]] = []
+    counts: dict[tuple, int] = {}  # of the deals that lead to each (places, actions, payoff)
 
-    def visit(state, way):
-        observation, mover, legal, over, payoff = jax.device_get(look(state))
-        if over:
-            if len(ways) >= 20_000:
-                raise UserError("The game has more than 20,000 histories, too many to enumerate.")
-            ways.append((way, payoff))
-            return
-        place = found.setdefault((int(mover), observation.tobytes()), len(seen))
+    def place_of(mover: int, observation: np.ndarray, legal: np.ndarray) -> int:
+        place = number.setdefault((mover, observation.tobytes()), len(seen))
         if place == len(seen):
             seen.append((observation, mover, legal))
-        for action in np.flatnonzero(legal):
-            visit(play(state, jnp.int32(action)), [*way, (place, int(action))])
+        elif (seen[place][2] != legal).any():
+            raise UserError(
+                f"Player {mover} observes the same in two states with different legal actions; "
+                "observe must tell them apart."
+            )
+        return place
 
-    for deal in range(deals):
-        visit(jax.tree.map(lambda x, deal=deal: jnp.asarray(x)[deal], rules.deals), [])
+    states = jax.tree.map(np.asarray, rules.deals)
+    ways = [((), ())] * deals
+    while ways:
+        observation, mover, legal, over, payoff = _map_rows(look, states)
+        parents, chosen, longer = [], [], []
+        for i, (places, actions) in enumerate(ways):
+            if over[i]:
+                end = places, actions, tuple(payoff[i].tolist())
+                counts[end] = counts.get(end, 0) + 1
+                continue
+            place = place_of(int(mover[i]), observation[i], legal[i])
+            for action in np.flatnonzero(legal[i]):
+                parents.append(i)
+                chosen.append(action)
+                longer.append(((*places, place), (*actions, int(action))))
+        ways = longer
+        if ways:
+            states = jax.tree.map(lambda x, rows=parents: x[np.asarray(rows)], states)
+            states = _map_rows(play, states, np.asarray(chosen, np.int32))
     observation, player, legal = (np.stack(x) for x in zip(*seen, strict=True))
-    longest = max(len(way) for way, _ in ways)
-    steps = np.asarray([way + [(-1, 0)] * (longest - len(way)) for way, _ in ways])
     no = jnp.zeros(len(seen), bool)
     timesteps = TimeStep(
-        jnp.asarray(observation), jnp.zeros((len(seen), PLAYERS)), no, no, no,
+        jnp.asarray(observation), jnp.zeros((len(seen), rules.num_players)), no, no, no,
         legal_actions=jnp.asarray(legal), role=jnp.asarray(player, jnp.int32),
     )  # fmt: skip
-    payoff = np.stack([payoff for _, payoff in ways])
-    chance = np.full(len(ways), 1 / deals)
-    return Game(timesteps, player, legal, chance, payoff, steps[..., 0], steps[..., 1])
+    longest = max(len(places) for places, _, _ in counts)
+    fill = lambda row, empty: (*row, *[empty] * (longest - len(row)))
+    return Game(
+        timesteps,
+        player,
+        legal,
+        chance=np.asarray(list(counts.values())) / deals,
+        payoff=np.asarray([payoff for _, _, payoff in counts]),
+        places=np.asarray([fill(places, -1) for places, _, _ in counts]),
+        actions=np.asarray([fill(actions, 0) for _, actions, _ in counts]),
+    )
+
+
+def _map_rows(function: Callable, *rows: Tree) -> Any:
+    """Return `function` of all rows, computed in blocks of one size, for which it is compiled."""
+    count = len(jax.tree.leaves(rows)[0])
+    blocks = []
+    for start in range(0, count, BLOCK):
+        chosen = np.minimum(np.arange(start, start + BLOCK), count - 1)
+        block = jax.tree.map(lambda x, chosen=chosen: x[chosen], rows)
+        blocks.append(jax.device_get(function(*block)))
+    return jax.tree.map(lambda *x: np.concatenate(x)[:count], *blocks)
 
 
 def behavior(game: Game, policy: Policy, goal: Tree = None, draws: int = 0) -> Array:
@@ -99,7 +146,7 @@ def behavior(game: Game, policy: Policy, goal: Tree = None, draws: int = 0) -> A
 
 
 def reach(game: Game, table: Array) -> Array:
-    """The part of each player in the probability of each history: [2, Z] from a table [I, A].
+    """The part of each player in the probability of each history: [N, Z] from a table [I, A].
 
     For a mixture of tables, of which each player draws one before the game, it is the mixture of
     their reaches.
@@ -107,47 +154,48 @@ def reach(game: Game, table: Array) -> Array:
     there = game.places >= 0
     taken = jnp.where(there, table[game.places, game.actions], 1.0)
     who = game.player[game.places]
-    return jnp.stack([jnp.where(who == p, taken, 1.0).prod(-1) for p in range(PLAYERS)])
+    players = range(game.num_players)
+    return jnp.stack([jnp.where(who == p, taken, 1.0).prod(-1) for p in players])
 
 
 def value(game: Game, reaches: Array) -> Array:
-    """Expected payoff of each player, [2], if player p plays with the reach `reaches[p]` [Z]."""
+    """Expected payoff of each player, [N], if player p plays with the reach `reaches[p]` [Z]."""
     return precise.matmul(game.chance * reaches.prod(0), game.payoff)
 
 
 def best_response(game: Game, reaches: Array, player: int) -> tuple[Array, Array]:
-    """The best response of `player` to the other player's part of `reaches` [2, Z].
+    """The best response of `player` to the other players' parts of `reaches` [N, Z].
 
-    Returns its value, and its table [I, A], in which rows of the other player are 0.
+    Returns its value, and its table [I, A], in which rows of the other players are 0.
     """
-    weight = game.chance * reaches[1 - player] * game.payoff[:, player]
-    mine = np.flatnonzero(game.player == player)
+    others = reaches[np.flatnonzero(np.arange(game.num_players) != player)].prod(0)
+    weight = game.chance * others * game.payoff[:, player]
+    shape, count = game.legal.shape, len(game.chance)
+    # Each history has at most one n-th decision of the player; later decisions come first.
     own = (game.places >= 0) & (game.player[game.places] == player)
-    # An information set after another one of the same player has more own moves before it.
-    first = {i: np.argwhere(game.places == i)[0] for i in mine}
-    before = {i: int(own[z, :d].sum()) for i, (z, d) in first.items()}
-    table = jnp.zeros(game.legal.shape)
-    later = jnp.ones(
-        len(game.chance)
-    )  # probability of own choices already decided, which come later
-    for place in sorted(mine, key=before.__getitem__, reverse=True):
-        at = game.places == place
-        here, chosen = at.any(1), (game.actions * at).sum(1)
-        gains = jax.ops.segment_sum(
-            jnp.where(here, weight * later, 0.0), chosen, game.legal.shape[1]
-        )
-        best = jnp.argmax(jnp.where(game.legal[place], gains, -jnp.inf))
-        table = table.at[place].set(jax.nn.one_hot(best, game.legal.shape[1]))
-        later = jnp.where(here & (chosen != best), 0.0, later)
+    nth = np.where(own, own.cumsum(1) - 1, -1)
+    table = jnp.zeros(shape)
+    later = jnp.ones(count)  # probability of own choices already decided, which come later
+    for n in reversed(range(nth.max() + 1)):
+        at = nth == n
+        here, place, chosen = at.any(1), (game.places * at).sum(1), (game.actions * at).sum(1)
+        gains = jnp.zeros(shape).at[place, chosen].add(jnp.where(here, weight * later, 0.0))
+        choice = jnp.argmax(jnp.where(game.legal, gains, -jnp.inf), 1)
+        mine = np.zeros(shape[0], bool)
+        mine[place[here]] = True
+        response = jax.nn.one_hot(choice, shape[1], dtype=table.dtype)
+        table = jnp.where(mine[:, None], response, table)
+        later = jnp.where(here & (chosen != choice[place]), 0.0, later)
     return (weight * later).sum(), table
 
 
 def exploitability(game: Game, reaches: Array) -> Array:
-    """Gain of a player who switches to the best response, averaged over both players.
+    """Gain of a player who switches to the best response, averaged over the players.
 
-    It is half of NashConv, and 0 at an equilibrium of a zero-sum game.
+    It is NashConv divided by the number of players, and 0 at an equilibrium.
     """
-    best = jnp.stack([best_response(game, reaches, player)[0] for player in range(PLAYERS)])
+    players = range(game.num_players)
+    best = jnp.stack([best_response(game, reaches, player)[0] for player in players])
     return (best - value(game, reaches)).mean()
 
 
@@ -155,7 +203,7 @@ SCORES = {"exploitability": "exploitability"}  # the scores in `exploitability_m
 
 
 def exploitability_metrics(env: Environment, reaches: Callable[[Game], Array]) -> dict[str, Array]:
-    """The metric `exploitability` of players with the reaches `reaches(game)` [2, Z].
+    """The metric `exploitability` of players with the reaches `reaches(game)` [N, Z].
 
     There is no metric if `env` is not a game that can be enumerated (`Environment.rules` is None).
     """
@@ -172,7 +220,7 @@ def _cached_game(env: Environment) -> Game:
 
 
 def mixture(game: Game, tables: Array, weights: Array) -> Array:
-    """The reaches [2, Z] of players who draw one of `tables` [K, I, A] with probabilities `weights`
+    """The reaches [N, Z] of players who draw one of `tables` [K, I, A] with probabilities `weights`
     [K] before each game and play it throughout."""
     return precise.einsum("k,kpz->pz", weights, jax.vmap(lambda t: reach(game, t))(tables))
 

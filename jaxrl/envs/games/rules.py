@@ -26,13 +26,13 @@ class Rules:
 
     deals: all initial states, equally likely, leading axis [D]
     play(state, action) -> the state after a legal move
-    mover(state) -> int32, 0 or 1: whose turn it is
+    mover(state) -> int32, below `num_players`: whose turn it is
     legal(state) -> bool [A]: legal moves; once the game is over, any mask with a legal move
     observe(state) -> float32 [F] in [0, 1]: what the mover knows. (`exact.games` takes it for all
         that the mover remembers: whatever it saw and did earlier must follow from it, if it
         matters.)
     over(state) -> bool
-    payoff(state, params) -> float32 [2]: reward of each player at the end
+    payoff(state, params) -> float32 [N]: reward of each player at the end
     """
 
     deals: Tree
@@ -44,6 +44,7 @@ class Rules:
     payoff: Callable[[Tree, Tree], Array]
     num_actions: int
     max_moves: int
+    num_players: int = PLAYERS
 
 
 @struct
@@ -60,10 +61,13 @@ def environment(
     params: Tree = (),
     render: Callable[[Any], np.ndarray] | None = None,
     small: bool = False,
+    expert: Callable[[Any], Array] | None = None,
 ) -> Environment:
     """Build the `Environment` of a game; `render(game state)` draws it. An illegal move ends the
-    game: the player who made it gets -1 and the other 1. `small`: whether `exact.games` can
-    enumerate the game, so that runs in it report their exploitability."""
+    game: the player who made it gets -1 and the others share 1. `small`: whether `exact.games` can
+    enumerate the game, so that runs in it report their exploitability. `expert(game state)`: the
+    move of a scripted player, who knows what the mover observes."""
+    players = rules.num_players
 
     def channels(game: Tree) -> dict[str, Array]:
         return {"role": rules.mover(game), "legal_actions": rules.legal(game)}
@@ -72,7 +76,7 @@ def environment(
         number = len(jax.tree.leaves(rules.deals)[0])
         deal = jax.random.randint(key, (), 0, number)
         game = jax.tree.map(lambda x: jnp.asarray(x)[deal], rules.deals)
-        step = timesteps.first(rules.observe(game), jnp.zeros(PLAYERS), **channels(game))
+        step = timesteps.first(rules.observe(game), jnp.zeros(players), **channels(game))
         return Playing(game, jnp.zeros((), bool)), step
 
     def step(key: Key, state: Playing, action: Array, params: Tree) -> tuple[Playing, TimeStep]:
@@ -82,7 +86,9 @@ def environment(
         over = rules.over(game)
         payoff = jnp.where(over, rules.payoff(game, params), 0.0)
         return Playing(game, forfeited), timesteps.following(
-            rules.observe(game), jnp.where(forfeited, forfeit(mover), payoff), over | forfeited,
+            rules.observe(game),
+            jnp.where(forfeited, forfeit(mover, players), payoff),
+            over | forfeited,
             **channels(game),
         )  # fmt: skip
 
@@ -97,6 +103,7 @@ def environment(
         max_steps=rules.max_moves,
         render=None if render is None else lambda state, params: render(state.game),
         rules=rules if small else None,
+        expert=None if expert is None else lambda state, params: expert(state.game),
     )
 
 
@@ -105,9 +112,9 @@ def first_of(deals: Tree) -> Tree:
     return jax.tree.map(lambda x: jnp.asarray(x)[0], deals)
 
 
-def forfeit(mover: Array) -> Array:
-    """Return the rewards, float32 [2], when `mover` has made an illegal move."""
-    return jnp.where(jnp.arange(PLAYERS) == mover, -1.0, 1.0)
+def forfeit(mover: Array, players: int = PLAYERS) -> Array:
+    """Return the rewards, float32 [N], when `mover` has made an illegal move."""
+    return jnp.where(jnp.arange(players) == mover, -1.0, 1.0 / (players - 1))
 
 
 def one_hot(index: Array | int, size: int) -> Array:
