@@ -47,7 +47,7 @@ import numpy as np
 from jaxrl.core.spaces import Box, Discrete
 from jaxrl.core.types import Array, Environment, Key, TimeStep, struct
 from jaxrl.envs import drawing, timesteps
-from jaxrl.envs.grids import cells, levels, moves, paths, pictures
+from jaxrl.envs.grids import levels, moves, paths, pictures
 from jaxrl.envs.options import at_least
 from jaxrl.envs.wrappers.time_limit import time_limit
 
@@ -241,9 +241,7 @@ def _act(state: State, action: Array) -> State:
     carried = carried - jnp.where(crafts, cost, 0)
     made = WOOD_PICKAXE + action - MAKE_WOOD
     carried = jnp.where(crafts & (np.arange(ITEMS) == made) & ~places, 1, carried)
-    achieved = achieved | (
-        crafts & (np.arange(len(ACHIEVEMENTS)) == jnp.asarray(_CRAFTS)[recipe])
-    )
+    achieved = achieved | (crafts & (np.arange(len(ACHIEVEMENTS)) == jnp.asarray(_CRAFTS)[recipe]))
     placed = jnp.where(action == PLACE_TABLE, np.uint8(TABLE), np.uint8(FURNACE))
     new_front = jnp.where(crafts & places, placed, new_front)
     return dataclasses.replace(
@@ -368,9 +366,7 @@ def _draw(state: State) -> np.ndarray:
     for (y, x), kind in np.ndenumerate(grid):
         _object(canvas, y, x, int(kind))
     triangle = [(0.86, 0.5), (0.2, 0.84), (0.34, 0.5), (0.2, 0.16)]
-    canvas.polygon(
-        int(state.row), int(state.column), triangle, drawing.INK, int(state.facing)
-    )
+    canvas.polygon(int(state.row), int(state.column), triangle, drawing.INK, int(state.facing))
     for item, count in enumerate(np.asarray(state.carried)):
         color = _ITEM_COLORS[item]
         for k in range(min(int(count), MOST)):
