@@ -8,6 +8,8 @@ steps.
 
 from __future__ import annotations
 
+import dataclasses
+
 from jaxrl.algorithms.imitation.shared.trajectories import (
     SMALL_TRAJECTORIES,
     Trajectories,
@@ -64,7 +66,8 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
     network = policy_network(env, config.torso)
     cloning = actor_critic_recipe(env, network, config.optimizer, (cloning_loss,), update)
-    return around(cloning)  # with the state of the recipe that goes on
+    # Around it nothing, but the state of the recipe that goes on.
+    return dataclasses.replace(around(cloning), needs=())
 
 
 def check(env: Environment, config: Config, name: str) -> None:
