@@ -161,7 +161,7 @@ class Achiever(nn.Module):
 
 @struct
 class Memory:
-    """What the policy remembers: the latent of the last time step and the last achievement."""
+    """Memory of the policy: the latent of the last time step and the last achievement."""
 
     latent: Array  # [B, D]
     achievement: Array  # [B, D], 0 before the first one

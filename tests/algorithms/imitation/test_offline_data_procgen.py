@@ -24,7 +24,7 @@ SMALL = {"trajectories": 4, "levels": 2, "hidden": (8,)}
 
 
 @functools.cache
-def shown(skill=1.0):
+def demonstrate(skill=1.0):
     return Trajectories(trajectories=4, levels=3, skill=skill, seed=1).load(ENV)
 
 
@@ -36,7 +36,7 @@ def episodes(x):
 
 
 def test_demonstrations_are_whole_episodes_of_the_expert_in_the_numbered_levels():
-    x = shown()
+    x = demonstrate()
     assert isinstance(x.reward, np.ndarray) and x.timestep.privileged is None
     rows = episodes(x)
     assert len(rows) == 4
@@ -64,8 +64,8 @@ def test_demonstrations_are_whole_episodes_of_the_expert_in_the_numbered_levels(
 
 @pytest.mark.slow
 def test_a_player_of_less_skill_takes_other_actions():
-    lengths = [len(own) for own in episodes(shown(0.3))]
-    assert np.mean(lengths) > 1.5 * np.mean([len(own) for own in episodes(shown())])
+    lengths = [len(own) for own in episodes(demonstrate(0.3))]
+    assert np.mean(lengths) > 1.5 * np.mean([len(own) for own in episodes(demonstrate())])
 
 
 def test_cloning_is_the_likelihood_of_demonstrated_actions():
