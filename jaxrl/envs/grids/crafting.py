@@ -176,7 +176,7 @@ def crafting(size: int = 11, view: int = 7, max_steps: int = 300) -> Environment
 
     def step(key: Key, state: State, action: Array, params: Params) -> tuple[State, TimeStep]:
         del key
-        after = _act(state, action)
+        after = act(state, action)
         new = (after.achieved & ~state.achieved).sum()
         reward = params.achievement_reward * new.astype(jnp.float32)
         return after, timesteps.following(
@@ -209,8 +209,8 @@ def _rank(key: Key, mask: np.ndarray) -> Array:
     return jnp.argsort(jnp.argsort(draws)).reshape(mask.shape)
 
 
-def _act(state: State, action: Array) -> State:
-    """Take an action."""
+def act(state: State, action: Array) -> State:
+    """Take an action, int32 from 0 to 9."""
     facing = jnp.where(action < DO, action, state.facing)
     row, column = moves.ahead(state.row, state.column, facing)
     front = moves.cell(state.grid, row, column)
@@ -328,8 +328,8 @@ def _expert(state: State) -> Array:
     close = jnp.stack([moves.cell(at_table, *place) for place in neighbors])
     aside = jnp.argmax(free * (1 + further + 2 * close))  # if it can, where it remains near a table
     places = (final == PLACE_TABLE) | (final == PLACE_FURNACE)
-    act = jnp.where(places & ~good, aside, final)
-    return jnp.where(there, act, go).astype(jnp.int32)
+    chosen = jnp.where(places & ~good, aside, final)
+    return jnp.where(there, chosen, go).astype(jnp.int32)
 
 
 _COLORS = {

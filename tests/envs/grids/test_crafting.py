@@ -120,6 +120,18 @@ def test_states_and_rewards_follow_the_rules():
     np.testing.assert_array_equal(timesteps.metrics["success"], states.achieved.all(-1))
 
 
+@pytest.mark.parametrize(("furnace", "made"), [((5, 3), True), ((5, 2), False)])
+def test_the_iron_pickaxe_needs_a_furnace_within_two_cells(furnace, made):
+    grid = np.zeros((11, 11), np.uint8)
+    grid[5, 6], grid[furnace] = TABLE, FURNACE
+    at, items = jnp.int32(5), jnp.array([1, 0, 1, 1, 1, 1, 0])
+    done = jnp.zeros(10, bool)
+    state = crafting.State(jnp.asarray(grid), at, at, jnp.int32(0), items, done)
+    after = jax.jit(crafting.act)(state, jnp.int32(9))
+    assert after.achieved[8] == made and after.carried[6] == made
+    np.testing.assert_array_equal(after.carried[:4], 0 * items[:4] if made else items[:4])
+
+
 def test_the_expert_reaches_the_whole_tree_in_order():
     states, _, _ = play()
     achieved = states.achieved[:, : N // 2]
