@@ -56,6 +56,7 @@ BUILT_IN = {
     "tic_tac_toe": "jaxrl.envs.games.tic_tac_toe:tic_tac_toe",
     # grids
     "corners": "jaxrl.envs.grids.corners:corners",
+    "crafting": "jaxrl.envs.grids.crafting:crafting",
     "door_key": "jaxrl.envs.grids.door_key:door_key",
     "empty": "jaxrl.envs.grids.empty:empty",
     "fruit_collection": "jaxrl.envs.grids.fruit_collection:fruit_collection",

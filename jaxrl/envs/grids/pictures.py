@@ -37,7 +37,7 @@ def frame(
     size = int(np.clip(480 // max(codes.shape), 10, 40))
     size = max(size, -(-100 // min(codes.shape)))
     tiles = drawing.tiles(_ground(codes, goal), size)
-    canvas = _Glyphs(tiles, size)
+    canvas = Glyphs(tiles, size)
     for (y, x), code in np.ndenumerate(codes):
         _object(canvas, y, x, int(code))
     y, x = int(row), int(column)
@@ -69,7 +69,7 @@ def _ground(codes: np.ndarray, goal: tuple[Any, Any] | None) -> np.ndarray:
     return ground
 
 
-def _object(canvas: _Glyphs, y: int, x: int, code: int) -> None:
+def _object(canvas: Glyphs, y: int, x: int, code: int) -> None:
     kind, color = code & 15, COLORS[min((code >> 4) & 7, len(COLORS) - 1)]
     if kind in (cells.CLOSED, cells.LOCKED):
         canvas.box(y, x, 0.06, 0.06, 0.94, 0.94, color)
@@ -109,7 +109,7 @@ def _object(canvas: _Glyphs, y: int, x: int, code: int) -> None:
         canvas.box(y, x, 0.1, 0.1, 0.9, 0.9, tuple((c + 255) // 2 for c in color))
 
 
-class _Glyphs:
+class Glyphs:
     """Canvas for shapes in the unit square of a cell (x to the right, y down), over an image."""
 
     def __init__(self, tiles: np.ndarray, size: int):
