@@ -11,6 +11,7 @@ reaches, the nearest one to the target; the adversary goes to the middle of the 
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
 import jax.numpy as jnp
 import numpy as np
@@ -62,7 +63,7 @@ def simple_adversary(team: int = 2, actions: str = "continuous") -> Environment:
         distance = distances(state)
         return {"fooled": (distance[1:].min() < distance[0]).astype(jnp.float32)}
 
-    def colors(target: int) -> list[tuple[int, int, int]]:
+    def colors(target: int) -> Sequence[tuple[int, int, int]]:
         marks = [drawing.GREEN if i == target else drawing.STEEL for i in range(team)]
         return [drawing.RED] + [drawing.BLUE] * team + marks
 

@@ -23,7 +23,7 @@ instead of five numbers of which it is the difference.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -87,7 +87,7 @@ class Scenario:
     see: Callable[[State], Mapping[str, Array]]
     reward: Callable[[State, Params], Array]
     steer: Callable[[State, Params], Array]
-    colors: Callable[[int], list[tuple[int, int, int]]]
+    colors: Callable[[int], Sequence[tuple[int, int, int]]]
     words: int = 0
     metrics: Callable[[State, Params], dict[str, Array]] = lambda state, params: {}
 

@@ -11,6 +11,7 @@ says the target, and goes to what was said last.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
 import jax.numpy as jnp
 import numpy as np
@@ -47,7 +48,7 @@ def _steer(state: State, params: Params) -> Array:
     return jnp.stack([jnp.zeros(2), jnp.where(heard, go, 0.0)])
 
 
-def _colors(target: int) -> list[tuple[int, int, int]]:
+def _colors(target: int) -> Sequence[tuple[int, int, int]]:
     marks = [drawing.GREEN if i == target else drawing.STEEL for i in range(LANDMARKS)]
     return [drawing.ORANGE, drawing.BLUE, *marks]
 
@@ -60,8 +61,8 @@ def simple_speaker_listener(actions: str = "continuous", reward: str = "sum") ->
         LANDMARKS,
         Params(
             np.float32([0.075] * 2 + [0.04] * LANDMARKS),
-            np.float32([5.0, 5.0]),
-            np.float32([np.inf, np.inf]),
+            np.array([5.0, 5.0], np.float32),
+            np.array([np.inf, np.inf], np.float32),
         ),
         np.zeros(2 + LANDMARKS, bool),
         _see,

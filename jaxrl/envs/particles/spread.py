@@ -67,7 +67,7 @@ def simple_spread(agents: int = 3, actions: str = "continuous", reward: str = "s
         names,
         agents,
         Params(
-            np.repeat(np.float32([0.15, 0.05]), agents),
+            np.repeat(np.array([0.15, 0.05], np.float32), agents),
             np.full(agents, 5.0, np.float32),
             np.full(agents, np.inf, np.float32),
         ),

@@ -65,7 +65,7 @@ def simple_tag(pursuers: int = 3, runners: int = 1, actions: str = "continuous")
         away = -nearest / vectors.norm(nearest)[:, None] ** 2 - 2 * fleeing
         return jnp.clip(jnp.concatenate([toward, away]), -1.0, 1.0)
 
-    each = lambda *numbers: np.repeat(np.float32(numbers), (pursuers, runners))
+    each = lambda *numbers: np.repeat(np.array(numbers, np.float32), (pursuers, runners))
     scenario = Scenario(
         names,
         OBSTACLES,
