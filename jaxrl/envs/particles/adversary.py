@@ -71,7 +71,7 @@ def simple_adversary(team: int = 2, actions: str = "continuous") -> Environment:
         names,
         team,
         Params(
-            np.float32([0.15] * count + [0.08] * team),
+            np.array([0.15] * count + [0.08] * team, np.float32),
             np.full(count, 5.0, np.float32),
             np.full(count, np.inf, np.float32),
         ),

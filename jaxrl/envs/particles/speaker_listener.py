@@ -60,7 +60,7 @@ def simple_speaker_listener(actions: str = "continuous", reward: str = "sum") ->
         AGENTS,
         LANDMARKS,
         Params(
-            np.float32([0.075] * 2 + [0.04] * LANDMARKS),
+            np.array([0.075] * 2 + [0.04] * LANDMARKS, np.float32),
             np.array([5.0, 5.0], np.float32),
             np.array([np.inf, np.inf], np.float32),
         ),
