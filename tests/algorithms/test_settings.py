@@ -202,9 +202,11 @@ def build(name, env, **changes):
 def test_every_builder_refuses_values_out_of_range(algorithm):
     config = registry.default_config(algorithm)
     declared = list(settings.walk(config))
-    hyper = next(name for name, field, _ in declared if field.metadata.get("hyper"))
-    with pytest.raises(UserError, match=f"^{re.escape(hyper)} is nan; it must be a number\\.$"):
-        build(algorithm, "cartpole", **{hyper: math.nan})
+    hypers = [name for name, field, _ in declared if field.metadata.get("hyper")]
+    for hyper in hypers[:1]:  # an algorithm that learns nothing may have none
+        said = f"^{re.escape(hyper)} is nan; it must be a number\\.$"
+        with pytest.raises(UserError, match=said):
+            build(algorithm, "cartpole", **{hyper: math.nan})
     size, field = next((name, f) for name, f, _ in declared if type(f.default) is int)
     least = field.metadata["range"].low
     said = f"{size} is {least - 1}; it must be at least {least}."

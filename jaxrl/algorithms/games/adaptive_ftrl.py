@@ -163,8 +163,8 @@ def check(env: Environment, config: Config, name: str) -> None:
     """Raise `UserError` for an environment that is not a small zero-sum game for two."""
     if env.rules is None:
         raise UserError(
-            f"'{env.name}' is not a game that can be enumerated; {name} needs one, for example "
-            "kuhn_poker."
+            f"{name} cannot act in '{env.name}', which is no game that can be enumerated; it needs "
+            "one, for example kuhn_poker."
         )
     payoff = forest_of(env).game.payoff
     if payoff.shape[1] != 2 or abs(payoff.sum(1)).max() > 1e-6:

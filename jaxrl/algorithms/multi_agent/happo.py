@@ -1,5 +1,6 @@
-"""HAPPO (Kuba et al., 2022, "Trust region policy optimisation in multi-agent reinforcement
-learning", arXiv:2109.11251, algorithm 4): MAPPO whose agents learn one after the other.
+"""HAPPO: MAPPO whose agents learn one after the other (Kuba et al., 2022,
+"Trust region policy optimisation in multi-agent reinforcement learning", arXiv:2109.11251,
+algorithm 4).
 
 In each update the agents take turns in a random order. Each descends PPO's clipped surrogate of the
 team's advantages times M, the product of the ratios by which the agents before it in this update

@@ -1,5 +1,6 @@
-"""QMIX (Rashid et al., 2018, "QMIX: monotonic value function factorisation for deep multi-agent
-reinforcement learning", arXiv:1803.11485): VDN whose team value is a network of the agents' values.
+"""QMIX: VDN whose team value is a network of the agents' values (Rashid et al., 2018,
+"QMIX: monotonic value function factorisation for deep multi-agent reinforcement learning",
+arXiv:1803.11485).
 
 Its weights are non-negative functions of the state (`privileged["state"]`, in training only), so
 that each agent's best action is its share of the team's. Unlike in the paper, agents have no memory

@@ -7,8 +7,8 @@ Between the rounds a third card is turned up. At the end a pair with it wins the
 higher card; equal cards share. Observation: float32 [32], the player who moves, its own card, the
 card turned up (zeros in the first round), and what was done in both rounds (four moves each), all
 one-hot. Action: 0 to fold, 1 to check or call, 2 to raise. Reward: chips won or lost, at the end.
-With optimal play the first player loses 0.0856 per game. Southey et al. (2005), "Bayes' bluff:
-opponent modelling in poker".
+With optimal play the first player loses 0.0856 per game. Southey et al. (2005),
+"Bayes' bluff: opponent modelling in poker".
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ def test_its_average_approaches_an_equilibrium(settings, bound):
 @pytest.mark.parametrize(
     "name, settings, error",
     [
-        ("tic_tac_toe", {}, "not a game that can be enumerated"),
+        ("tic_tac_toe", {}, "no game that can be enumerated"),
         ("goofspiel", {"players": 3, "cards": 3}, "not a zero-sum game for two players"),
     ],
 )
