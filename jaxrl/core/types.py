@@ -388,8 +388,8 @@ class Environment:
     """Texts of the tokens 0 .. V - 1 of a language environment, the last of which ends what the
     agent says; empty where actions are no tokens."""
     forced_steps: int = 0
-    """Steps at the beginning of every episode, at least, in which only one action is legal. A policy
-    may read them all at once: they are those of a prompt."""
+    """Steps at the beginning of every episode, at least, in which only one action is legal, such as
+    those of a prompt. A policy may read them all at once."""
     agents: tuple[str, ...] = ()
     """Names of the agents that act at the same time, in the order of their rewards; both spaces are
     dicts with these names. Empty for one agent, and for several that share one reward."""
