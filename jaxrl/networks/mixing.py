@@ -16,7 +16,8 @@ class MonotonicMixer(nn.Module):
 
     The weights of a network of one hidden layer, non-negative, so that the team's value never falls
     when an agent's rises, and its biases are linear functions of the state; the last bias has one
-    hidden layer, of `width` units too.
+    hidden layer, of `width` units too. These functions begin small (orthogonal, times 0.1), as in
+    JaxMARL's code: larger ones exaggerate the agents' first values.
 
     Source: QMIX (Rashid et al., 2018, arXiv:1803.11485), section 4 and appendix C.
     """
@@ -25,7 +26,7 @@ class MonotonicMixer(nn.Module):
 
     @nn.compact
     def __call__(self, state: Array, values: Array) -> Array:
-        linear = lambda size: dense(size, initializer("lecun", 1.0))(state)
+        linear = lambda size: dense(size, initializer("orthogonal", 0.1))(state)
         agents, batch = values.shape[-1], values.shape[:-1]
         weight = linear(agents * self.width).reshape(*batch, agents, self.width)
         bias, output_weight = linear(self.width), linear(self.width)
