@@ -19,7 +19,7 @@ import jax.numpy as jnp
 
 from jaxrl import losses
 from jaxrl.algorithms.multi_agent.shared.views import check_agents, own_view
-from jaxrl.algorithms.value.shared.heads import legal_values
+from jaxrl.algorithms.value.shared.heads import action_outputs, legal_values
 from jaxrl.algorithms.value.shared.q_learning import q_network
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Array, Environment, TimeStep, Transition
@@ -110,13 +110,12 @@ def team_recipe(
 
     def team_loss(net: Net, x: Transition) -> LossOutput:
         """Regress the team's value on r + gamma times its value of the best next actions."""
-        pick = lambda q, action: jnp.take_along_axis(q, action[:, None].astype(jnp.int32), 1)[:, 0]
         taken, best = [], []
         for agent in agents:
-            taken.append(pick(values(net, x.timestep, agent), x.action[agent]))
+            taken.append(action_outputs(values(net, x.timestep, agent), x.action[agent]))
             q = values(net.target, x.next_timestep, agent)
             chooser = values(net, x.next_timestep, agent) if config.double else q
-            best.append(pick(q, chooser.argmax(-1)))
+            best.append(action_outputs(q, chooser.argmax(-1)))
         value = team_value(net, x.timestep, taken)
         following = team_value(net.target, x.next_timestep, best)
         target = losses.td_target(x.reward, x.terminated, net.hyper.discount, following)
