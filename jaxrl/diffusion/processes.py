@@ -24,8 +24,6 @@ from jaxrl.diffusion.sampling import (
     Hooks,
     Predict,
     Step,
-    floor_scale,
-    take_steps,
 )
 
 __all__ = ["EDM", "Consistency", "Flow", "Noised", "VariancePreserving"]
@@ -123,7 +121,7 @@ class VariancePreserving:
         functions = self._functions(predict, shape, eta, solver, hooks)
         start = jax.random.normal(start_key, shape) if start is None else start
         level_of = lambda level: level / self.levels
-        return take_steps(key, start, times, *functions, hooks, record, level_of)
+        return hooks.take_steps(key, start, times, *functions, record, level_of)
 
     def rerun(
         self,
@@ -147,7 +145,7 @@ class VariancePreserving:
         def one(noisy: Array, time: Any) -> tuple[Array, Array]:
             unused = jax.random.key(0)  # no step of this sampler draws noise of its own
             mean, scale, _ = step(noisy, denoise, time, noisy, unused)
-            return mean, floor_scale(scale, time["last"], hooks)
+            return mean, hooks.floor_scale(scale, time["last"])
 
         return jax.vmap(one)(samples[:-1], times)
 
@@ -288,7 +286,7 @@ class EDM:
             return mean, jnp.zeros_like(after), clean
 
         start = self.largest * jax.random.normal(start_key, shape) if start is None else start
-        return take_steps(key, start, times, denoise, step, hooks, record, level_of)
+        return hooks.take_steps(key, start, times, denoise, step, record, level_of)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -343,7 +341,7 @@ class Flow:
             return mean, jnp.zeros_like(time["now"]), clean
 
         start = jax.random.normal(start_key, shape) if start is None else start
-        return take_steps(key, start, times, denoise, step, hooks, record, lambda time: time)
+        return hooks.take_steps(key, start, times, denoise, step, record, lambda time: time)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -408,7 +406,7 @@ class Consistency:
         functions = self._functions(predict, shape, hooks)
         start = self.largest * jax.random.normal(start_key, shape) if start is None else start
         level_of = lambda sigma: 0.25 * jnp.log(jnp.maximum(sigma, self.smallest))
-        return take_steps(key, start, self._times(steps), *functions, hooks, record, level_of)
+        return hooks.take_steps(key, start, self._times(steps), *functions, record, level_of)
 
     def rerun(
         self,
@@ -424,7 +422,7 @@ class Consistency:
 
         def one(noisy: Array, time: Any) -> tuple[Array, Array]:
             mean, scale, _ = step(noisy, denoise, time, noisy, unused)
-            return mean, floor_scale(scale, time["last"], hooks)
+            return mean, hooks.floor_scale(scale, time["last"])
 
         return jax.vmap(one)(samples[:-1], self._times(len(samples) - 1))
 

@@ -44,6 +44,26 @@ class Chain:
     """Level at which each step began, as the network is given it, [K]."""
 
 
+class Step(Protocol):
+    """A step of a sampler."""
+
+    def __call__(
+        self, noisy: Array, denoise: Denoise, now: Any, memory: Array, key: Key, /
+    ) -> tuple[Array, Array, Array]:
+        """Return the mean [..., D] and scale [] of the next sample, and the memory of the step.
+
+        denoise: noisy sample, time -> clean sample. now: times of this step.
+        memory: clean sample predicted in the last step. key: noise within the step.
+        """
+        ...
+
+
+class Denoise(Protocol):
+    def __call__(self, noisy: Array, time: Any, /) -> Array:
+        """Return the clean sample [..., D] that a noisy one at `time` implies."""
+        ...
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Hooks:
     """Changes of a sampler's steps; None changes nothing.
@@ -84,85 +104,63 @@ class Hooks:
     shift: Callable[[Array, Callable[[Array], Array], Array], Array] | None = None
     temperature: Any = None
 
+    def take_steps(
+        self,
+        key: Key,
+        start: Array,
+        times: Any,
+        denoise: Denoise,
+        step: Step,
+        record: bool,
+        name_level: Callable[[Any], Array],
+    ) -> Any:
+        """Take the steps of a sampler from the sample `start`, one for each row of `times`.
+
+        times: pytree [K] of what `step` and `denoise` are told: `now`, `next` and `last`, a bool.
+        """
+        known = self.known or (lambda x: x)
+        several = (self.choose or self.draw) and self.candidates > 1
+        more = (self.candidates,) if several else ()
+
+        def body(carry, item):
+            noisy, memory = carry
+            time, key, *number = item
+            step_key, noise_key = jax.random.split(key)
+            if self.shift is not None:
+                noisy = self.shift(noisy, lambda x: denoise(x, time["now"]), *number)
+            mean, scale, memory = step(noisy, denoise, time, memory, step_key)
+            scale = self.floor_scale(scale, time["last"])
+            if self.temperature is not None:
+                scale = self.temperature * scale
+            if self.adjust is not None:
+                mean = self.adjust(mean, jnp.square(scale), name_level(time["now"]))
+            after = mean + scale * jax.random.normal(noise_key, (*more, *mean.shape), mean.dtype)
+            if more and self.draw is not None:
+                after = self.draw(after, name_level(time["next"]), jax.random.fold_in(step_key, 1))
+            elif more:
+                assert self.choose is not None
+                ahead = lambda x: denoise(x, time["next"])
+                clean = jnp.where(time["last"], after, jax.vmap(ahead)(after))
+                after = self.choose(after, clean)
+            after = known(after)
+            kept = (after, mean, scale, name_level(time["now"])) if record else None
+            return (after, memory), kept
+
+        start = known(start)
+        count = len(times["last"])
+        items = times, jax.random.split(key, count)
+        items = items if self.shift is None else (*items, jnp.arange(count))
+        (sample, _), kept = jax.lax.scan(body, (start, jnp.zeros_like(start)), items)
+        if not record:
+            return sample
+        assert kept is not None
+        after, mean, scale, level = kept
+        return Chain(jnp.concatenate([start[None], after]), mean, scale, level)
+
+    def floor_scale(self, scale: Array, last: Array) -> Array:
+        """Return the standard deviation of a step, bounded from below."""
+        floor = jnp.maximum(scale, self.least_scale)
+        return floor if self.noisy_end else jnp.where(last, scale, floor)
+
 
 NO_HOOKS = Hooks()
-
-
-class Step(Protocol):
-    """A step of a sampler."""
-
-    def __call__(
-        self, noisy: Array, denoise: Denoise, now: Any, memory: Array, key: Key, /
-    ) -> tuple[Array, Array, Array]:
-        """Return the mean [..., D] and scale [] of the next sample, and the memory of the step.
-
-        denoise: noisy sample, time -> clean sample. now: times of this step.
-        memory: clean sample predicted in the last step. key: noise within the step.
-        """
-        ...
-
-
-class Denoise(Protocol):
-    def __call__(self, noisy: Array, time: Any, /) -> Array:
-        """Return the clean sample [..., D] that a noisy one at `time` implies."""
-        ...
-
-
-def take_steps(
-    key: Key,
-    start: Array,
-    times: Any,
-    denoise: Denoise,
-    step: Step,
-    hooks: Hooks,
-    record: bool,
-    name_level: Callable[[Any], Array],
-) -> Any:
-    """Take the steps of a sampler from the sample `start`, one for each row of `times`.
-
-    times: pytree [K] of what `step` and `denoise` are told: `now`, `next` and `last`, a bool.
-    """
-    known = hooks.known or (lambda x: x)
-    several = (hooks.choose or hooks.draw) and hooks.candidates > 1
-    more = (hooks.candidates,) if several else ()
-
-    def body(carry, item):
-        noisy, memory = carry
-        time, key, *number = item
-        step_key, noise_key = jax.random.split(key)
-        if hooks.shift is not None:
-            noisy = hooks.shift(noisy, lambda x: denoise(x, time["now"]), *number)
-        mean, scale, memory = step(noisy, denoise, time, memory, step_key)
-        scale = floor_scale(scale, time["last"], hooks)
-        if hooks.temperature is not None:
-            scale = hooks.temperature * scale
-        if hooks.adjust is not None:
-            mean = hooks.adjust(mean, jnp.square(scale), name_level(time["now"]))
-        after = mean + scale * jax.random.normal(noise_key, (*more, *mean.shape), mean.dtype)
-        if more and hooks.draw is not None:
-            after = hooks.draw(after, name_level(time["next"]), jax.random.fold_in(step_key, 1))
-        elif more:
-            assert hooks.choose is not None
-            ahead = lambda x: denoise(x, time["next"])
-            clean = jnp.where(time["last"], after, jax.vmap(ahead)(after))
-            after = hooks.choose(after, clean)
-        after = known(after)
-        kept = (after, mean, scale, name_level(time["now"])) if record else None
-        return (after, memory), kept
-
-    start = known(start)
-    count = len(times["last"])
-    items = times, jax.random.split(key, count)
-    items = items if hooks.shift is None else (*items, jnp.arange(count))
-    (sample, _), kept = jax.lax.scan(body, (start, jnp.zeros_like(start)), items)
-    if not record:
-        return sample
-    assert kept is not None
-    after, mean, scale, level = kept
-    return Chain(jnp.concatenate([start[None], after]), mean, scale, level)
-
-
-def floor_scale(scale: Array, last: Array, hooks: Hooks) -> Array:
-    """Return the standard deviation of a step, which hooks bound from below."""
-    floor = jnp.maximum(scale, hooks.least_scale)
-    return floor if hooks.noisy_end else jnp.where(last, scale, floor)
