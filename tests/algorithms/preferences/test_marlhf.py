@@ -163,8 +163,8 @@ def test_a_teams_reward_is_that_of_each_agent():
     assert with_team_reward(TALK) is TALK
 
 
-def moved(before, after):
-    """Whether any parameter differs."""
+def have_moved(before, after):
+    """Return whether any parameter differs."""
     pairs = zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True)
     return any(bool((x != y).any()) for x, y in pairs)
 
@@ -180,7 +180,7 @@ def test_values_are_learned_after_the_rewards():
         before = run.state.agent.parts
         run, metrics = step(run)
         after = run.state.agent.parts
-        moves.append([moved(before[name].params, after[name].params) for name in names])
+        moves.append([have_moved(before[name].params, after[name].params) for name in names])
     assert moves == [[True, True, False], [False, False, True], [False, False, True]]
     assert np.isfinite(metrics["team_loss"].value())
     measured = jax.jit(algorithm.measure)(run.state, random.key(1))

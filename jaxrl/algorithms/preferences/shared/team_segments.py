@@ -84,9 +84,9 @@ class TeamSegments(PartlyLabeled):
         """Return a source of batches of pairs, in a random order, and of other segments. The extra
         `preferred` float32 [T, B, N] says for each agent whether the first segment of a pair is
         preferred: 1 or 0, 1/2 in a tie."""
-        return self.labeled(env, self.teacher.teacher(env), others=self.others)
+        return self.label_pairs(env, self.teacher.teacher(env), others=self.others)
 
-    def labeled(self, env: Environment, teacher: Teacher, **options: Any) -> Source:
+    def label_pairs(self, env: Environment, teacher: Teacher, **options: Any) -> Source:
         """Return the same with the labels of `teacher`, and `options` of `sources.segment_pairs`.
 
         Labels are drawn in each batch anew, as in the authors' code.
@@ -123,7 +123,7 @@ class TeamSegments(PartlyLabeled):
     def held_out_batch(self, env: Environment, key: Key, policy: Policy, count: int) -> Batch:
         """Return `count` pairs of episodes that no batch has, as `source` does, with the labels of
         a teacher who makes no mistakes."""
-        source = self.labeled(
+        source = self.label_pairs(
             env,
             self.teacher.judge(env),
             count=count,
