@@ -219,7 +219,10 @@ GATHERED = {
 
 
 # Algorithms without a batch, of which devices share seeds alone, and what they have instead.
-WHOLE = {"adaptive_ftrl": "tables that every game changes"}
+WHOLE = {
+    "adaptive_ftrl": "tables that every game changes",
+    "icpl": "agents that learn side by side, each from rollouts of its own",
+}
 
 
 @split

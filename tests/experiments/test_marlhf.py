@@ -1,5 +1,4 @@
-"""The rewards that the claim of MARLHF learns, which its verdict does not depend on: there the data
-of unilateral deviations alone tell the equilibrium."""
+"""The rewards that the claim of MARLHF learns, which certify the equilibrium of their game."""
 
 import jax
 import jax.numpy as jnp
