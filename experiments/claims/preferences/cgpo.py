@@ -80,7 +80,7 @@ def learn(key: Key, x: Problem, loss: Loss) -> Array:
         answers = jax.random.categorical(own, logits, shape=(BATCH,))
         baselines = jax.random.categorical(other, x.reference, shape=(BATCH,))
         change, state = optimizer.update(jax.grad(loss)(logits, x, answers, baselines), state)
-        return (optax.apply_updates(logits, change), state), None
+        return (jax.tree.map(jnp.add, logits, change), state), None
 
     begin = x.reference, optimizer.init(x.reference)
     (logits, _), _ = jax.lax.scan(step, begin, jax.random.split(key, UPDATES))

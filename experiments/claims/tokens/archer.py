@@ -138,7 +138,7 @@ def learn(x: Talk, split: Split, discount: float) -> dict[str, Array]:
              for name, s in shape.items()}  # fmt: skip
 
     def step(_, tables):
-        total = lambda y: (weight * critic_loss(net_of(y, tables, discount), read)).sum()
+        total = lambda y: (weight * critic_loss(net_of(y, tables, discount), read)).sum()  # pyright: ignore[reportOperatorIssue]
         slope = jax.grad(total)
         # The loss is a sum of squares of single entries, each over its own curvature.
         here, there = slope(tables), slope(jax.tree.map(lambda y: y + 1, tables))

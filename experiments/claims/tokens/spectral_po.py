@@ -48,7 +48,7 @@ def chances(logits: Array) -> tuple[Array, Array]:
     q = jax.nn.softmax(logits)[:, 0]
     before = jnp.concatenate([jnp.ones(1), jnp.cumprod(q)])
     kinds = before * jnp.concatenate([1 - q, jnp.ones(1)])
-    return kinds, WAYS * jnp.prod(kinds**COUNTS, -1)
+    return kinds, WAYS * jnp.prod(kinds**COUNTS, -1)  # pyright: ignore[reportReturnType]
 
 
 def scores(logits: Array) -> Array:
