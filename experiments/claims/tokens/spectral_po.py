@@ -147,11 +147,12 @@ CLAIM = Exact(
     },
     tolerance=1e-9,
     effect=1e-2,
-    seeds=10,
+    seeds=5,
     minutes=2.0,
     notes="Updates are those until half of the answers are right, from 0.4 % on average, by steps "
-    "of one size; at most 2,000 of them. Means are of 16 problems. A first attempt, of 32 problems "
-    "and up to 4,000 updates, was stopped for its time before it had a figure.",
+    "of one size; at most 2,000 of them. Means are of 16 problems. A trial of one seed held; a "
+    "first attempt, of 32 problems and up to 4,000 updates, was stopped for its time before it had "
+    "a figure.",
     mutations=(
         Mutation("no grades", "jaxrl.algorithms.tokens.spectral_po:graded_returns", ungraded),
         Mutation(
