@@ -110,7 +110,7 @@ def errors_of(log_prob: Likelihood, x: Case) -> dict[str, Array]:
     p = jax.nn.softmax(x.first)
     spread = jnp.diag(p) - jnp.outer(p, p)
     for draws in DRAWS:
-        thoughts = texts(draws)[1]
+        thoughts = jnp.asarray(texts(draws)[1])
         share = jnp.exp(log_prob(Mixture(draws * x.first, jnp.full((), False), draws), thoughts))
         mean = share @ thoughts
         own = (share[:, None] * (thoughts - mean)).T @ (thoughts - mean)
