@@ -250,7 +250,7 @@ def nothing_anew(split: Split) -> Split:
     return wrong
 
 
-def undelayed(target: Callable[..., Array]) -> Callable[..., Array]:
+def ignore_later(target: Callable[..., Array]) -> Callable[..., Array]:
     """Regress Q on the reward of an utterance alone."""
     return lambda reward, over, discount, following: target(reward, over, 0.0, following)
 
@@ -287,7 +287,7 @@ CLAIM = Exact(
     notes="Variances are of the gradient of one conversation, with exact critics against the "
     "rewards that follow less the exact value of a state: the conditional mean of the latter.",
     mutations=(
-        Mutation("no delayed reward", "jaxrl.losses:td_target", undelayed),
+        Mutation("no delayed reward", "jaxrl.losses:td_target", ignore_later),
         Mutation(
             "values of what the other policy said",
             "jaxrl.algorithms.tokens.archer:split_utterances",

@@ -99,7 +99,7 @@ def tokens_alone(macro: Macro) -> Macro:
     return lambda mask, size: macro(mask, 1)
 
 
-def summed(mean: Callable[..., Array]) -> Callable[..., Array]:
+def take_sums(mean: Callable[..., Array]) -> Callable[..., Array]:
     """Sum the values of a macro action's tokens, instead of taking their mean."""
     return lambda x, segment, number: (
         mean(x, segment, number) * losses.segment_sum(jnp.ones_like(x), segment, number)
@@ -136,6 +136,6 @@ CLAIM = Exact(
     minutes=2.0,
     mutations=(
         Mutation("macro actions begin late", "jaxrl.algorithms.tokens.ma_rlhf:fixed_macros", late),
-        Mutation("the sum of values, not their mean", "jaxrl.losses:segment_mean", summed),
+        Mutation("the sum of values, not their mean", "jaxrl.losses:segment_mean", take_sums),
     ),
 )

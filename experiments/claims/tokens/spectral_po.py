@@ -110,7 +110,7 @@ def errors(key: Key) -> dict[str, Array]:
     return errors_of(graded_returns, key)
 
 
-def ungraded(grades: Grades) -> Grades:
+def ignore_grades(grades: Grades) -> Grades:
     """Grade no answer."""
     return own_returns
 
@@ -154,7 +154,7 @@ CLAIM = Exact(
     "first attempt, of 32 problems and up to 4,000 updates, was stopped for its time before it had "
     "a figure.",
     mutations=(
-        Mutation("no grades", "jaxrl.algorithms.tokens.spectral_po:graded_returns", ungraded),
+        Mutation("no grades", "jaxrl.algorithms.tokens.spectral_po:graded_returns", ignore_grades),
         Mutation(
             "grades beside right answers too",
             "jaxrl.algorithms.tokens.spectral_po:graded_returns",
