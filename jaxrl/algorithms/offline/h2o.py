@@ -32,12 +32,12 @@ from jaxrl.algorithms.continuous_control.shared import soft
 from jaxrl.algorithms.continuous_control.shared.hooks import scaled_reward
 from jaxrl.algorithms.offline.shared import soft_offline
 from jaxrl.algorithms.offline.shared.data import Data
+from jaxrl.algorithms.offline.shared.variation import Variation, check_variation, make_variant
 from jaxrl.core import spaces
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.spaces import Box
 from jaxrl.core.types import Array, Environment, Source, TimeStep, Transition
-from jaxrl.envs.registry import vary
 from jaxrl.kit import AlgorithmBuilder, LossOutput, Part, Recipe, group, hyper, loss, static
 from jaxrl.kit.groups import Optimizer, Torso
 from jaxrl.networks.critics import ActionValues
@@ -46,16 +46,6 @@ from jaxrl.sources.imagined import REAL
 
 LARGEST_LOGIT = 4.0  # bound of either discriminator's log-odds: two logits in [-2, 2] in the code
 LARGEST_GAP = 10.0  # bound of the dynamics gap: authors' code
-
-
-@group
-class Simulator:
-    """Simulator: the environment of the run, with one parameter changed."""
-
-    vary: str = "gravity"
-    """Name of the parameter of the environment that the simulator has wrong."""
-    value: float = static(20.0, low=0)
-    """Value of that parameter in the simulator."""
 
 
 @group
@@ -79,7 +69,8 @@ class Config(soft_offline.SoftOffline):
     data: Data = Data(num_envs=1, num_steps=1, updates=1, offline_share=0.5)
     """Dataset of the environment of the run; `num_envs` and what follows are of the simulator. One
     gradient step per step and half of each batch: authors' code."""
-    simulator: Simulator = Simulator()
+    simulator: Variation = Variation(vary="gravity", value=20.0)
+    """Parameter of the environment that the simulator has wrong."""
     discriminators: Discriminators = Discriminators()
     next_samples: int = static(10, low=1)
     """Number of next states in the estimate of each dynamics gap."""
@@ -152,7 +143,8 @@ def recipe(env: Environment, config: Config) -> Recipe:
         logits = log_odds(net, before, add(keys[2], x.action, half_width), after)
         label = x.extras[REAL]
         weight = sum(real_and_simulated(x))
-        value = sum(losses.binary_cross_entropy(logit, label) for logit in logits)
+        error_of = lambda logit: losses.binary_cross_entropy(logit, label)
+        value = error_of(logits[0]) + error_of(logits[1])
         metrics = {
             f"{name}_accuracy": weight / 2 * ((logit > 0) == label)
             for name, logit in zip(("transitions", "pairs"), logits, strict=True)
@@ -219,16 +211,9 @@ def recipe(env: Environment, config: Config) -> Recipe:
     )
 
 
-def simulator(env: Environment, settings: Simulator) -> Environment:
-    """Return the simulator of an environment. Raises `UserError` for an unknown parameter, or a
-    value of the wrong type."""
-    params = jax.tree.map(lambda x: x[0], vary(env, settings.vary, [settings.value]))
-    return dataclasses.replace(env, params=params)
-
-
 def source(env: Environment, config: Config) -> Source:
     """Return the source of batches of real data and of steps in the simulator."""
-    return config.data.source(env, simulator(env, config.simulator))
+    return config.data.source(env, make_variant(env, config.simulator))
 
 
 def check(env: Environment, config: Config, name: str) -> None:
@@ -241,14 +226,12 @@ def check(env: Environment, config: Config, name: str) -> None:
             f"{name} adds noise to observations, so they must be one Box of real numbers; those of "
             f"'{env.name}' are {space!r}."
         )
-    if env.host:
-        raise UserError(f"'{env.name}' runs on the host and has no parameter to simulate it with.")
     if not (config.data.name and config.data.num_envs):
         raise UserError(
             f"{name} learns from real data and in a simulator: name a dataset, and set "
             "data.num_envs to at least 1."
         )
-    simulator(env, config.simulator)
+    check_variation(env, config.simulator)
 
 
 h2o = AlgorithmBuilder("h2o", Config, recipe, source, check=check)

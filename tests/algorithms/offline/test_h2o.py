@@ -10,6 +10,7 @@ import pytest
 
 from jaxrl import envs
 from jaxrl.algorithms.offline import h2o, sac_n
+from jaxrl.algorithms.offline.shared.variation import Variation, make_variant
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.settings import Static, replace
@@ -77,14 +78,14 @@ def output(name, **hyper):
     return losses_of(h2o.recipe(ENV, Static(config)))[name](net(**hyper), X)
 
 
-def bounded(x):
+def bound(x):
     return 4 * np.tanh(np.asarray(x) / 4)
 
 
 def odds(after):
     """Log-odds of pairs, and of transitions to the observations `after`."""
-    pairs = bounded(pair_logit(SEEN[:N], X.action))
-    return pairs, pairs + bounded(more_logit(SEEN[:N], X.action, after))
+    pairs = bound(pair_logit(SEEN[:N], X.action))
+    return pairs, pairs + bound(more_logit(SEEN[:N], X.action, after))
 
 
 def test_the_discriminators_tell_both_sources_apart_in_equal_shares():
@@ -135,7 +136,7 @@ def test_the_policys_loss_is_that_of_sac():
 
 
 @pytest.mark.slow
-def test_batches_have_the_data_of_one_world_and_steps_of_the_other(no_training):
+def test_batches_have_data_of_the_environment_and_steps_of_the_simulator(no_training):
     settings = {k: v for k, v in h2o.TINY.items() if k != "env"}
     algorithm = h2o.h2o(ENV, settings | {"simulator.value": 30.0})
     source = algorithm.source
@@ -149,7 +150,7 @@ def test_batches_have_the_data_of_one_world_and_steps_of_the_other(no_training):
     x = draw(random.key(0))
     assert x.extras["real"].sum() == 4 and len(x.reward) == 8
     states = jax.vmap(ENV.state_of)(x.timestep)
-    simulator = h2o.simulator(ENV, h2o.Simulator(value=30.0))
+    simulator = make_variant(ENV, Variation("gravity", 30.0))
     for env, own in ((ENV, x.extras["real"]), (simulator, ~x.extras["real"])):
         step = jax.vmap(env.step, in_axes=(None, 0, 0, None))
         after = step(random.key(0), states, x.action, env.params)[1].observation
