@@ -1,7 +1,7 @@
 """Rollouts of a policy in a model that branch from the time steps of a dataset.
 
 rounds = imagined_rollouts(dataset(x, 256), step, horizon=5, env_steps=50)
-source = mixed(label(dataset(x, 13), real=True), replay(rounds, 10_000, 243))
+source = mixed(label(dataset(x, 13), True), replay(rounds, 10_000, 243))
 """
 
 from __future__ import annotations

@@ -78,14 +78,14 @@ def output(name, **hyper):
     return losses_of(h2o.recipe(ENV, Static(config)))[name](net(**hyper), X)
 
 
-def bound(x):
+def limit(x):
     return 4 * np.tanh(np.asarray(x) / 4)
 
 
 def odds(after):
     """Log-odds of pairs, and of transitions to the observations `after`."""
-    pairs = bound(pair_logit(SEEN[:N], X.action))
-    return pairs, pairs + bound(more_logit(SEEN[:N], X.action, after))
+    pairs = limit(pair_logit(SEEN[:N], X.action))
+    return pairs, pairs + limit(more_logit(SEEN[:N], X.action, after))
 
 
 def test_the_discriminators_tell_both_sources_apart_in_equal_shares():
