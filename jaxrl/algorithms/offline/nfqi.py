@@ -7,9 +7,9 @@ foreground has few data. The values of the background are shared, and the foregr
 First the shared values learn from the background alone; then they are frozen, and the added values
 learn from the foreground alone. So structure is shared, and the small group changes nothing for the
 large one. As in the authors' code, except that the first phase has a fixed length (there it ends
-when three evaluations in a row have succeeded), that values are unbounded (there, costs below a
-sigmoid), and that the added values count from the second phase on (there, their weights begin at
-0).
+when three evaluations in a row have succeeded), that targets are clipped to `bound` (there, both
+networks end in a sigmoid, which bounds values too), and that the added values count from the second
+phase on (there, their weights begin at 0).
 
 The environment of the run is the foreground; in the background one parameter differs. Both datasets
 are played at random, in each run anew.
@@ -17,6 +17,7 @@ are played at random, in each run anew.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax.numpy as jnp
@@ -87,8 +88,18 @@ class Config:
     shared_steps: float = hyper(5_000.0, low=0, high=INF)
     """Gradient steps of the first phase. With inf the foreground adds nothing; with 0 it learns
     alone, beside values that nothing was learned for."""
+    bound: float = hyper(math.inf, above=0, high=INF)
+    """Largest magnitude of the values that are learned. Without a bound values of few data may grow
+    beyond all that can be earned; max |reward| / (1 - discount) is safe."""
     discount: float = hyper(0.95, low=0, high=1)
     """Discount factor per step. 0.95: authors' code."""
+
+
+def bounded_target(net: Any, x: Transition, following: Array) -> Array:
+    """Return r + discount max Q(s', .) by the next values [..., A], clipped to the bound."""
+    h = net.hyper
+    target = losses.q_learning_target(x.reward, x.terminated, h.discount, following)
+    return jnp.clip(target, -h.bound, h.bound)
 
 
 def values(net: Any, timestep: TimeStep, added: Array | float) -> Array:
@@ -101,8 +112,7 @@ def values(net: Any, timestep: TimeStep, added: Array | float) -> Array:
 def shared_loss(net: Any, x: Transition) -> LossOutput:
     """Regress the shared values of the background on r + discount max Q'(s', .)."""
     q = at_action(outputs(net.shared, x.timestep), x.action)
-    following = outputs(net.target.shared, x.next_timestep)
-    target = losses.q_learning_target(x.reward, x.terminated, net.hyper.discount, following)
+    target = bounded_target(net, x, outputs(net.target.shared, x.next_timestep))
     return LossOutput(losses.squared_error(q, target), {"shared_value": q})
 
 
@@ -112,8 +122,7 @@ def foreground_loss(net: Any, x: Transition) -> LossOutput:
     in the target the added values are those of the target network."""
     q = at_action(values(net, x.timestep, 1.0), x.action)
     added = net.target.foreground(x.next_timestep)[..., 0]
-    following = outputs(net.shared, x.next_timestep) + added
-    target = losses.q_learning_target(x.reward, x.terminated, net.hyper.discount, following)
+    target = bounded_target(net, x, outputs(net.shared, x.next_timestep) + added)
     return LossOutput(losses.squared_error(q, target), {"foreground_value": q})
 
 

@@ -28,21 +28,22 @@ NET = stub(
     shared=table(SHARED),
     foreground=table(ADDED),
     target={"shared": table(SHARED_TARGET), "foreground": table(ADDED_TARGET)},
-    hyper={"discount": 0.9},
+    hyper={"discount": 0.9, "bound": 1.2},
 )
 ROWS = np.arange(N), X.action
 
 
 def test_shared_values_learn_from_their_own_targets():
     best = SHARED_TARGET[N:].max(-1)
-    target = X.reward + 0.9 * ~X.terminated * best
+    target = np.clip(X.reward + 0.9 * ~X.terminated * best, -1.2, 1.2)
+    assert (np.abs(target) < 1.2).any() and (target == 1.2).any()
     expected = 0.5 * (SHARED[ROWS] - target) ** 2
     np.testing.assert_allclose(nfqi.shared_loss(NET, X).value, expected, rtol=1e-5)
 
 
 def test_the_foreground_learns_what_it_adds_to_the_frozen_values():
     best = (SHARED[N:] + ADDED_TARGET[N:]).max(-1)
-    target = X.reward + 0.9 * ~X.terminated * best
+    target = np.clip(X.reward + 0.9 * ~X.terminated * best, -1.2, 1.2)
     expected = 0.5 * (SHARED[ROWS] + ADDED[ROWS] - target) ** 2
     np.testing.assert_allclose(nfqi.foreground_loss(NET, X).value, expected, rtol=1e-5)
 
