@@ -1,7 +1,7 @@
 """Rollouts of a policy in a model that branch from the time steps of a dataset.
 
 rounds = imagined_rollouts(dataset(x, 256), step, horizon=5, env_steps=50)
-source = mixed(label(dataset(x, 13), real=True), replay(rounds, 10_000, 243))
+source = mixed(label(dataset(x, 13), True), replay(rounds, 10_000, 243))
 """
 
 from __future__ import annotations
@@ -158,13 +158,13 @@ def true_step(env: Environment) -> ImaginedStep:
     return step
 
 
-def label(source: Source, real: bool) -> Source:
-    """Give transitions of `source` the extra `real`, as rollouts of a model have it."""
+def label(source: Source, value: bool, name: str = REAL) -> Source:
+    """Give transitions of `source` an extra, by default `real`, as rollouts of a model have it."""
 
     def sample(state, fresh, key):
         batch = source.sample(state, fresh, key)
         x = batch.transitions
-        extras = {**x.extras, REAL: jnp.full(x.reward.shape, real)}
+        extras = {**x.extras, name: jnp.full(x.reward.shape, value)}
         return dataclasses.replace(batch, transitions=dataclasses.replace(x, extras=extras))
 
     return dataclasses.replace(source, sample=sample)

@@ -15,6 +15,7 @@ from jaxrl.core.hyper import MANY
 from jaxrl.core.types import Environment, Source, Transition, Tree
 from jaxrl.kit import group, static
 from jaxrl.sources.dataset import dataset, mixed
+from jaxrl.sources.imagined import label
 from jaxrl.sources.played import View, viewed_dataset
 from jaxrl.sources.replay import replay
 from jaxrl.sources.rollouts import rollouts
@@ -60,9 +61,12 @@ class Data:
     warmup: int = static(1_000, low=0)
     """Environment steps before the first gradient step, taken by the initial policy."""
 
-    def source(self, env: Environment) -> Source:
+    def source(self, env: Environment, simulator: Environment | None = None) -> Source:
         """Return the source that these settings describe. A dataset that is not in the cache is
         made now, which takes a training run.
+
+        simulator: environment that is played in the place of `env`, beside the dataset of `env`.
+            Transitions then have the extra `real`, True for those of the dataset.
 
         Raises `UserError` if there is neither dataset nor environment, and for a share that leaves
         one of the two without a transition.
@@ -80,13 +84,18 @@ class Data:
                 "one transition must be from the dataset and one from the environment."
             )
         online = replay(
-            rollouts(env, self.num_envs, self.num_steps),
+            rollouts(simulator or env, self.num_envs, self.num_steps),
             self.capacity,
             self.batch_size - offline,
             warmup=self.warmup,
             num_shards=shards,
         )
-        return mixed(self.dataset(env, offline), online, shards) if offline else online
+        if not offline:
+            return online
+        data = self.dataset(env, offline)
+        if simulator is not None:
+            data, online = label(data, True), label(online, False)
+        return mixed(data, online, shards)
 
     def dataset(
         self,
