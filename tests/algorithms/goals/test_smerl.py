@@ -55,7 +55,7 @@ def test_the_discriminator_tells_skills_by_the_states_they_lead_to():
 
 
 def test_ppo_learns_from_diversity_in_good_episodes_alone():
-    """With a return that no episode reaches, the policy's update is that without a weight."""
+    """The policy is updated as without a weight where no episode reaches the bound."""
     env = wrap(envs.make("corridors"), smerl.TINY["wrappers"])
     agent, state, batch = start_agent(smerl.smerl, env, SETTINGS)
     update = jax.jit(agent.update)
@@ -75,7 +75,7 @@ def test_ppo_learns_from_diversity_in_good_episodes_alone():
     assert not all(np.array_equal(a, b) for a, b in zip(free, paid, strict=True))
 
 
-def scripted():
+def make_players():
     """Return a policy whose skill 0 goes through the upper corridor, and skill 1 the lower."""
     env = envs.make("corridors")
     cells = env.params.successor[..., 0]
@@ -97,7 +97,7 @@ def scripted():
 
 @pytest.mark.parametrize(("blocked", "expected"), [(0, [-24, -6]), (1, [-6, -24])])
 def test_few_shot_keeps_the_skill_that_still_works(blocked, expected):
-    best, returns = few_shot(make(blocked=blocked), scripted(), random.key(0), tries=2)
+    best, returns = few_shot(make(blocked=blocked), make_players(), random.key(0), tries=2)
     np.testing.assert_array_equal(returns, expected)
     assert best == np.argmax(expected)
 
@@ -108,4 +108,4 @@ def test_environments_without_skills_or_whole_episodes_are_refused():
     with pytest.raises(UserError, match="has a limit of 24 steps; smerl learns from whole"):
         smerl.smerl(make(), SETTINGS)
     with pytest.raises(UserError, match="few_shot needs skills"):
-        few_shot(envs.make("corridors"), scripted(), random.key(0))
+        few_shot(envs.make("corridors"), make_players(), random.key(0))
