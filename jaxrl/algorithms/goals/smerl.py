@@ -103,8 +103,8 @@ def source(env: Environment, config: Config) -> Source:
 def check(env: Environment, config: Config, name: str) -> None:
     """Raise `UserError` where PPO or the discriminator cannot learn in `env` with `config`, without
     skills, and for windows that are no whole episodes."""
-    check_skills(env, name)
     check_ppo(env, config, config.discriminator.passes, name)
+    check_skills(env, name)
     if config.rollouts.num_steps != env.max_steps:
         limit = "no time limit" if env.max_steps is None else f"a limit of {env.max_steps} steps"
         raise UserError(

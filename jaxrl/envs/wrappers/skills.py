@@ -46,7 +46,7 @@ def skills(env: Environment, number: int) -> Environment:
         )
 
     def with_skill(timestep, skill):
-        return dataclasses.replace(timestep, goal=jax.nn.one_hot(skill, number))
+        return dataclasses.replace(timestep, goal=jax.nn.one_hot(skill, number, dtype=jnp.float32))
 
     def reset(key, params):
         skill_key, key = jax.random.split(key)
