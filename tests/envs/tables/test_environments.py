@@ -191,9 +191,7 @@ def test_corridors_are_as_long_as_they_are_far_from_the_middle(number, length, b
     start = make_table("corridors", **settings).start[0]
     assert best_values("corridors", **settings)[start] == -best
     for blocked in range(number):
-        way = min(
-            length + 2 * abs(2 * i - (number - 1)) for i in range(number) if i != blocked
-        )
+        way = min(length + 2 * abs(2 * i - (number - 1)) for i in range(number) if i != blocked)
         found = best_values("corridors", blocked=blocked, **settings)[start]
         assert found == -way
 
