@@ -8,10 +8,12 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxrl.core import trees
 from jaxrl.core.errors import UserError
-from jaxrl.core.types import Array, Environment, TimeStep, Transition, Tree
+from jaxrl.core.types import Array, Environment, TimeStep, Transition, Tree, struct
+from jaxrl.envs.wrappers.lifting import lift_fields
 
 
 def relabel(
@@ -121,3 +123,43 @@ def stay_at_goals(env: Environment) -> Environment:
         return state, dataclasses.replace(timestep, terminated=timestep.terminated & ~reached)
 
     return dataclasses.replace(env, step=step)
+
+
+@struct
+class Given:
+    """Parameters of `given_goals`."""
+
+    inner: Tree
+    goal: Tree  # the goal of every episode
+
+
+@functools.cache
+def given_goals(env: Environment) -> Environment:
+    """Let the parameters say the goal of an episode (`params.goal`), for tasks that choose it. The
+    rest of an episode begins as in `env`, by default with a goal of zeros.
+
+    Raises `UserError` if `env` has no goals, or if its time steps do not tell its state
+    (`state_of`).
+    """
+    state_of = env.state_of
+    if env.goals is None or state_of is None:
+        raise UserError(
+            f"The goal of an episode of '{env.name}' cannot be given; the environment must have "
+            "goals, and time steps that tell its state (a maze must be the same in every episode)."
+        )
+
+    def reset(key, params):
+        _, timestep = env.reset(key, params.inner)
+        goal = jax.tree.map(lambda x, like: jnp.asarray(x, like.dtype), params.goal, timestep.goal)
+        timestep = dataclasses.replace(timestep, goal=goal)
+        return state_of(timestep), timestep
+
+    def step(key, state, action, params):
+        return env.step(key, state, action, params.inner)
+
+    example = jax.eval_shape(lambda key: env.reset(key, env.params)[1].goal, jax.random.key(0))
+    none = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), example)
+    fields = lift_fields(env, params=True) | {"state_of": state_of}
+    return dataclasses.replace(
+        env, reset=reset, step=step, params=Given(env.params, none), **fields
+    )

@@ -31,6 +31,7 @@ BUILT_IN = {
     "chain": "jaxrl.envs.tables.chain:chain",
     "cliff_walking": "jaxrl.envs.tables.cliff_walking:cliff_walking",
     "combination_lock": "jaxrl.envs.tables.combination_lock:combination_lock",
+    "corridors": "jaxrl.envs.tables.corridors:corridors",
     "deep_sea": "jaxrl.envs.tables.deep_sea:deep_sea",
     "diabolical_lock": "jaxrl.envs.tables.combination_lock:diabolical_lock",
     "factored_mdp": "jaxrl.envs.tables.factored_mdp:factored_mdp",

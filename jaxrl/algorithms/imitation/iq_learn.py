@@ -12,11 +12,11 @@ an actor, which is left out here.
 from __future__ import annotations
 
 import distrax
-import jax.numpy as jnp
 
 from jaxrl import losses
 from jaxrl.algorithms.imitation.shared.adversarial import Beside, compare
 from jaxrl.algorithms.imitation.shared.demonstrations import SMALL_DEMONSTRATIONS, Demonstrations
+from jaxrl.algorithms.imitation.shared.soft_q import inverse_objective
 from jaxrl.algorithms.value.shared.heads import legal_values
 from jaxrl.algorithms.value.shared.q_learning import (
     TINY_Q_LEARNING,
@@ -24,7 +24,7 @@ from jaxrl.algorithms.value.shared.q_learning import (
     q_network,
 )
 from jaxrl.core.examples import example_timestep
-from jaxrl.core.types import Array, Batch, Environment, Source, TimeStep, Transition
+from jaxrl.core.types import Array, Batch, Environment, Source, TimeStep
 from jaxrl.kit import AlgorithmBuilder, LossOutput, Minibatch, Net, Part, Recipe, group, hyper, loss
 from jaxrl.kit.acting import choose
 from jaxrl.kit.groups import ImageTorso, Normalization, Optimizer, Replay
@@ -61,19 +61,9 @@ def soft_values(net: Net, timestep: TimeStep) -> tuple[Array, Array]:
 def iq_loss(net: Net, x: Beside) -> LossOutput:
     """Compute IQ-Learn's objective for a step of the expert and one of the policy; the mean is
     `losses.iq_learn` of all steps."""
+    values = lambda timestep: soft_values(net, timestep)
     h = net.hyper
-
-    def terms(x: Transition) -> tuple[Array, Array]:
-        """Return the rewards that Q implies, and V(s) - discount V(s')."""
-        q, value = soft_values(net, x.timestep)
-        _, following = soft_values(net, x.next_timestep)
-        gain = lambda v: losses.inverse_bellman_reward(v, following, x.terminated, h.discount)
-        return gain(losses.at_action(q, x.action)), gain(value)
-
-    (shown, at_shown), (played, at_played) = terms(x.shown), terms(x.played)
-    cost = (at_shown + at_played) / 2
-    cost += (jnp.square(shown) + jnp.square(played)) / (8 * h.alpha)
-    return LossOutput(cost - shown, {"expert_reward": shown, "policy_reward": played})
+    return inverse_objective(values, x, lambda x: x.action, h.discount, h.alpha)
 
 
 def recipe(env: Environment, config: Config) -> Recipe:

@@ -2,8 +2,8 @@
 
 They compose in any order, and each order has its own meaning. The usual one, from the inside out:
 changes of the dynamics (`domain_randomization`, `action_repeat`, `action_noise`, `random_actions`,
-`sticky_actions`, `action_delay`), of the task (`goal_conditioned`, `reward_components`, `cost`), of
-the clock (`time_limit`, `early_truncation`, `continuing`), of the observations
+`sticky_actions`, `action_delay`), of the task (`goal_conditioned`, `skills`, `reward_components`,
+`cost`), of the clock (`time_limit`, `early_truncation`, `continuing`), of the observations
 (`observation_noise`, `distractors`, `observation_delay`, `frame_stack`, `flat_observations`), of
 the action space (`discretized_actions`, `flat_actions`), of what is said (`forced_text`,
 `expert_prefix`), and `expert_channel` last. A time limit inside `action_repeat` counts the
@@ -30,6 +30,7 @@ from jaxrl.envs.wrappers.goal_conditioned import goal_conditioned
 from jaxrl.envs.wrappers.noise import action_noise, observation_noise, random_actions
 from jaxrl.envs.wrappers.repeats import action_repeat, sticky_actions
 from jaxrl.envs.wrappers.rewards import cost, reward_components
+from jaxrl.envs.wrappers.skills import skills
 from jaxrl.envs.wrappers.start_key import start_key
 from jaxrl.envs.wrappers.time_limit import time_limit
 
@@ -55,6 +56,7 @@ __all__ = [
     "observation_noise",
     "random_actions",
     "reward_components",
+    "skills",
     "start_key",
     "sticky_actions",
     "time_limit",

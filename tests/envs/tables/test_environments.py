@@ -184,6 +184,18 @@ def test_river_swim_is_osbands():
     assert envs.make("river_swim").max_steps == 20
 
 
+@pytest.mark.parametrize("number,length,best", [(2, 4, 6), (3, 4, 4), (3, 2, 2), (4, 6, 8)])
+def test_corridors_are_as_long_as_they_are_far_from_the_middle(number, length, best):
+    settings = {"number": number, "length": length}
+    assert envs.make("corridors", **settings).max_steps == 6 * length
+    start = make_table("corridors", **settings).start[0]
+    assert best_values("corridors", **settings)[start] == -best
+    for blocked in range(number):
+        way = min(length + 2 * abs(2 * i - (number - 1)) for i in range(number) if i != blocked)
+        found = best_values("corridors", blocked=blocked, **settings)[start]
+        assert found == -way
+
+
 @pytest.mark.parametrize("goal,place", [*enumerate([(3, 6), (6, 2), (7, 9), (10, 6)])])
 def test_four_rooms_moves_as_in_sutton_precup_and_singh(goal, place):
     walls = np.zeros((13, 13), bool)

@@ -21,6 +21,7 @@ ENVIRONMENTS = {
     "chain": {},
     "cliff_walking": {"slippery": True},
     "combination_lock": {},
+    "corridors": {"blocked": 0},
     "deep_sea": {"size": 6, "stochastic": True},
     "diabolical_lock": {},
     "four_rooms": {},

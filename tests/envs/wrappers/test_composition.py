@@ -104,6 +104,7 @@ ONE = {  # every wrapper: a call of it, and environments that it can wrap
         lambda e: w.reward_components(e, PARTS, {"sum": 1.0, "paid": 0.5}),
         (cartpole, pendulum, legal),
     ),
+    "skills": (lambda e: w.skills(e, 3), (cartpole, pendulum, legal)),
     "start_key": (w.start_key, (cartpole, pendulum, legal)),
     "sticky_actions": (w.sticky_actions, (cartpole, pendulum, legal, environments.crane)),
     "time_limit": (lambda e: w.time_limit(e, 9), (cartpole, pendulum, legal)),
