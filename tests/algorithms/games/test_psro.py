@@ -49,6 +49,7 @@ def exact_payoffs(config, members):
     return (first - first.T) / 2
 
 
+@pytest.mark.slow
 def test_structure_of_psro():
     assert algorithm() is p.psro(game(), config=CONFIG) and algorithm().config is CONFIG
     assert {"risk", "ppo.optimizer.learning_rate"} <= set(algorithm().hyper)
