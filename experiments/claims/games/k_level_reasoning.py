@@ -83,6 +83,6 @@ CLAIM = Exact(
     tolerance=1e-9,
     effect=1e-2,
     seeds=20,
-    minutes=1.0,
+    minutes=3.0,
     mutations=(Mutation("one level too few", "jaxrl.exact.level_k:reason", too_shallow),),
 )

@@ -134,7 +134,7 @@ CLAIM = Exact(
     tolerance=0.02,
     effect=0.05,
     seeds=10,
-    minutes=2.0,
+    minutes=5.0,
     mutations=(Mutation("no smoothing", "jaxrl.solvers:smoothed_auction", hard),),
     notes="Errors are root mean square distances of bids for values on [0, 1], at a temperature of "
     "0.02. Expectations are sums over quantiles, so nothing is sampled.",

@@ -112,7 +112,7 @@ CLAIM = Exact(
     tolerance=0.03,
     effect=0.05,
     seeds=20,
-    minutes=2.0,
+    minutes=5.0,
     mutations=(
         Mutation("the myopic response", "jaxrl.exact.stackelberg:best_manipulation", myopic),
     ),

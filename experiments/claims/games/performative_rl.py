@@ -100,7 +100,7 @@ CLAIM = Exact(
     tolerance=1e-6,
     effect=1e-2,
     seeds=20,
-    minutes=2.0,
+    minutes=5.0,
     mutations=(
         Mutation(
             "a weak regularizer", "jaxrl.exact.performative:regularized_occupancy", unregularized
