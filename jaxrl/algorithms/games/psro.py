@@ -73,8 +73,9 @@ class Config:
     solver: str = static("nash", choices=META)
     """Mixture that answers are learned against: nash, the equilibrium of the population;
     risk_averse, with `risk`; uniform; or projected_replicator."""
-    fresh: bool = False
-    """Learn each answer from new weights rather than from those of the previous answer."""
+    fresh: bool = True
+    """Learn each answer from new weights rather than from those of the previous answer, which may
+    have stopped exploring."""
     risk: float = hyper(0.0, low=0)
     """Weight of the variance of payoffs over opponents, against their mean (gamma)."""
 
