@@ -71,7 +71,7 @@ def cross_play(
     swapped = game % 2 == 1
     seats = jnp.where(swapped[:, None], seats[:, ::-1], seats)
     members = jax.tree.map(lambda x, y: jnp.concatenate([x, y]), rows, columns)
-    seated = Policy(_seated(policy.act), policy.memory, Seated(members, seats))
+    seated = Policy(_play_seats(policy.act), policy.memory, Seated(members, seats))
     returns = evaluate(env, seated, key, seats.shape[0], False).returns
     returns = jnp.where(swapped[:, None], returns[:, ::-1], returns)
     won = (jnp.sign(returns[:, 0] - returns[:, 1]) + 1) / 2
@@ -89,7 +89,7 @@ def mixture(env: Environment, policy: Policy, members: Tree, weights: Array) -> 
     """
     _check(env, policy, "mixture")
     nobody = lambda n: jnp.full((n, PLAYERS), UNDRAWN, jnp.int32)
-    return Policy(_drawn(policy.act), nobody, Mixture(members, weights))
+    return Policy(_play_drawn(policy.act), nobody, Mixture(members, weights))
 
 
 def elo(won: Array, games: Array, prior: float = 0.5, iterations: int = 50) -> Array:
@@ -144,7 +144,7 @@ def _play(act: Any, members: Tree, places: Array, timestep: Any, key: Key, greed
 
 
 @functools.cache
-def _seated(act: Any) -> Any:
+def _play_seats(act: Any) -> Any:
     def play(state: Seated, timestep, memory, key, greedy):
         place = jnp.take_along_axis(state.seats, timestep.role[:, None], 1)[:, 0]
         return _play(act, state.members, place, timestep, key, greedy), memory, {}
@@ -153,7 +153,7 @@ def _seated(act: Any) -> Any:
 
 
 @functools.cache
-def _drawn(act: Any) -> Any:
+def _play_drawn(act: Any) -> Any:
     def play(state: Mixture, timestep, memory, key, greedy):
         draw_key, key = jax.random.split(key)
         drawn = jax.random.categorical(draw_key, jnp.log(state.weights), shape=memory.shape)

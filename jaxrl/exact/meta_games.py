@@ -92,10 +92,10 @@ def averse_gap(payoff: Array, mixture: Array, risk: Array | float, mask: Array) 
 def risk_averse(payoff: Array, mask: Array, risk: Array | float, iterations: int = 1000) -> Array:
     """Return a mixture that answers itself with the most payoff less `risk` times its variance.
 
-    The variance is that of the expected payoff over opponents drawn from the mixture. The mixture
-    is found by regret matching+ on `averse_gain` with the last regrets as a forecast. Of all
-    iterates and their averages, weighted linearly, it is the one with the least `averse_gap`, since
-    not all such games converge. With a risk of 0 it is an equilibrium of the game as it is.
+    The variance is that of the expected payoff over opponents drawn from the mixture. Regret
+    matching+ on `averse_gain`, with the last regrets as a forecast, finds it. Since not all such
+    games converge, the result is the iterate, or the average weighted linearly, that had the least
+    `averse_gap`. With a risk of 0 it is an equilibrium of the game as it is.
     Source: Slumbers et al., 2023, "A game-theoretic framework for managing risk in multi-agent
     systems" (the utility; there it is solved by stochastic fictitious play).
     """

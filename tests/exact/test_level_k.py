@@ -10,7 +10,7 @@ from jaxrl.exact import level_k as k
 
 
 def test_the_response_counts_its_own_guess():
-    """With four rivals at 50 and a share of 0.8: g = 0.8 (4 * 50 + g) / 5."""
+    """Four rivals at 50 and a share of 0.8: g = 0.8 (4 * 50 + g) / 5."""
     guess = float(k.guess_response(0.8, 5)(jnp.asarray(50.0)))
     np.testing.assert_allclose(guess, 0.8 * (4 * 50 + guess) / 5, rtol=1e-6)
     assert guess < 0.8 * 50

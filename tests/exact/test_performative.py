@@ -40,7 +40,7 @@ def test_regularized_occupancy_is_that_of_a_quadratic_program(regularizer):
 
 
 def test_without_much_regularization_it_is_the_optimal_policy():
-    """By enumeration of all deterministic policies."""
+    """Compare with all deterministic policies."""
     with jax.enable_x64(True):
         found = np.asarray(p.regularized_occupancy(ANSWER, INITIAL, DISCOUNT, 1e-3))
         returns = [
@@ -64,7 +64,7 @@ def test_an_environment_that_does_not_answer_needs_one_retraining():
 
 
 def test_the_follower_responds_to_the_deployed_policy():
-    """In one state without a future: softmax of its rewards against the leader's policy."""
+    """One state without a future: softmax of its rewards against the leader's policy."""
     reward = jnp.asarray([[[1.0, 0.0], [0.0, 3.0]]])
     transition = jnp.ones((1, 2, 2, 1))
     game = p.FollowerGame(transition, -reward, reward, jnp.ones(1))

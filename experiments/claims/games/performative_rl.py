@@ -73,7 +73,7 @@ def errors(key: Key) -> Mapping[str, Any]:
     return measure(key)
 
 
-def unregularized(solve: Solve) -> Solve:
+def regularize_weakly(solve: Solve) -> Solve:
     """Solve with a weak regularizer."""
     return lambda answer, initial, discount, regularizer: solve(answer, initial, discount, WEAK)
 
@@ -103,7 +103,9 @@ CLAIM = Exact(
     minutes=5.0,
     mutations=(
         Mutation(
-            "a weak regularizer", "jaxrl.exact.performative:regularized_occupancy", unregularized
+            "a weak regularizer",
+            "jaxrl.exact.performative:regularized_occupancy",
+            regularize_weakly,
         ),
     ),
     notes="The follower's policy is optimal with entropy regularization in the environment that "
