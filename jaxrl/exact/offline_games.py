@@ -1,4 +1,4 @@
-"""What data tell about Markov games for two players: intervals of returns, and bounds of gaps.
+"""Intervals of returns and bounds of gaps, of Markov games for two players that data show in part.
 
 An estimate of a game holds, for each joint action, by how much its Bellman backup may be wrong. So
 the return of any policy lies in an interval; the upper ends for deviations and the lower ends for

@@ -40,12 +40,12 @@ class Logistic:
         """Return the log-odds [...] by the mean of the weights."""
         return extend(features) @ belief.mean
 
-    def draw(self, belief: Belief, key: Key, count: int) -> Array:
-        """Draw weights from the belief, [count, F + 1]."""
+    def draw(self, belief: Belief, key: Key, count: int, scale: Array | float = 1.0) -> Array:
+        """Draw weights from the belief, [count, F + 1], with `scale` times its deviations."""
         root = jnp.linalg.cholesky(belief.precision)
         noise = jax.random.normal(key, (count, self.width + 1))
         solve = lambda x: jax.scipy.linalg.solve_triangular(root.T, x, lower=False)
-        return belief.mean + jax.vmap(solve)(noise)
+        return belief.mean + scale * jax.vmap(solve)(noise)
 
     def infer(self, belief: Belief, features: Array, labels: Array, mask: Array) -> Belief:
         """Return the belief after labels: the posterior's mode and the curvature there.

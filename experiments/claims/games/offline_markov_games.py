@@ -79,32 +79,33 @@ def errors_of(believe: Callable[[Estimate], Estimate]) -> Callable[[Key], Mappin
         joints = draw_joints(keys[1])
         part = jax.random.bernoulli(keys[2], 0.6, SHAPE)
         counts = jax.random.multinomial(keys[3], jnp.full(SHAPE, 60.0), game.transition)
-        estimates = {
-            "parts": know(game, part),
-            "counts": offline_games.from_counts(
-                counts * part[..., None], game.reward, game.initial, failure=1e-4
-            ),
-        }
-        above, outside, worse = [], [], []
-        for estimate in (believe(x) for x in estimates.values()):
-            returns = jax.vmap(lambda joint: offline_games.return_bounds(truth, joint)[0])(joints)
-            low, high = jax.vmap(lambda x, e=estimate: offline_games.return_bounds(e, x))(joints)
-            outside.append(jnp.maximum(low - returns, returns - high).max())
-            for correlated in KINDS.values():
-                gaps = offline_games.select(truth, joints, correlated)[1]
-                chosen, bounds = offline_games.select(estimate, joints, correlated)
-                above.append((gaps - bounds).max())
-                worse.append(gaps[chosen] - bounds.min())
+        counted = offline_games.from_counts(
+            counts * part[..., None], game.reward, game.initial, failure=1e-4
+        )
+        two = (believe(know(game, part)), believe(counted))
+        estimates = jax.tree.map(lambda *x: jnp.stack(jnp.broadcast_arrays(*x)), *two)
+        of_all = lambda estimate: jax.vmap(lambda x: offline_games.return_bounds(estimate, x))
+        returns = of_all(truth)(joints)[0]
+        low, high = jax.vmap(lambda estimate: of_all(estimate)(joints))(estimates)
+        above, worse = [], []
+        for correlated in KINDS.values():
+            find = lambda estimate, kind=correlated: offline_games.select(estimate, joints, kind)
+            gaps = find(truth)[1]
+            chosen, bounds = jax.vmap(find)(estimates)
+            above.append((gaps - bounds).max())
+            worse.append((gaps[chosen] - bounds.min(1)).max())
         # Data of an equilibrium and of single players who leave it are enough.
         own, other = equilibrium.sum(-1), equilibrium.sum(-2)
         covered = know(game, (own[..., :, None] > 0) | (other[..., None, :] > 0))
-        chosen = offline_games.select(believe(covered), joints)[0]
+        chosen = offline_games.select(believe(covered), joints)[0]  # of coarse equilibria
         return {
             "gaps above their bounds": jnp.maximum(jnp.stack(above).max(), 0),
-            "returns outside of their intervals": jnp.maximum(jnp.stack(outside).max(), 0),
+            "returns outside of their intervals": jnp.maximum(
+                jnp.maximum(low - returns, returns - high).max(), 0
+            ),
             "gaps of chosen policies above the least bound": jnp.maximum(jnp.stack(worse).max(), 0),
-            "gap with all single deviations covered": offline_games.gap_bound(
-                truth, joints[chosen]
+            "gap with all single deviations covered": jnp.maximum(
+                offline_games.gap_bound(truth, joints[chosen]), 0
             ),
         }
 

@@ -21,9 +21,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxrl.algorithms.value.shared.selection import check_selection, observed
+from jaxrl.algorithms.value.shared.selection import check_selection, read_labels
 from jaxrl.core.types import Array, Batch, Environment, Key
-from jaxrl.kit import AlgorithmBuilder, Net, Part, Recipe, group, static
+from jaxrl.kit import AlgorithmBuilder, Net, Part, Recipe, group, hyper, static
 from jaxrl.kit.groups import Rollouts
 from jaxrl.networks.logistic import Logistic, extend
 
@@ -38,6 +38,8 @@ class Config:
     information-directed sampling (ids)."""
     deviation: float = static(1.0, above=0)
     """Standard deviation of each weight of the model before any label."""
+    scale: float = hyper(1.0, low=0)
+    """Scale of the deviations of sampled weights; 0 is greedy, above 1 explores more."""
     samples: int = static(64, low=2)
     """Number of samples of the weights that information-directed sampling compares."""
 
@@ -74,16 +76,16 @@ def recipe(env: Environment, config: Any) -> Recipe:
         if greedy or config.rule == "greedy":
             scores = net.model(seen["candidates"])
         elif config.rule == "thompson":  # each lender draws its own weights
-            weights = net.network("model").draw(belief, key, len(x))
+            weights = net.network("model").draw(belief, key, len(x), net.hyper.scale)
             scores = jnp.einsum("bnf,bf->bn", x, weights)
         else:
-            weights = net.network("model").draw(belief, key, config.samples)
+            weights = net.network("model").draw(belief, key, config.samples, net.hyper.scale)
             odds = jax.nn.sigmoid(jnp.einsum("bnf,sf->sbn", x, weights))
             scores = information_scores(odds, seen["available"] > 0)
         return scores, memory, {}
 
     def update(net: Net, batch: Batch) -> Net:
-        features, labels, known = observed(batch.transitions)
+        features, labels, known = read_labels(batch.transitions)
         odds = jax.nn.sigmoid(net.model(features))
         belief = net.network("model").infer(net.parts["model"].params, features, labels, known)
         count = jnp.maximum(known.sum(), 1)

@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl import losses
-from jaxrl.algorithms.value.shared.selection import check_selection, observed
+from jaxrl.algorithms.value.shared.selection import check_selection, read_labels
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Array, Batch, Environment, Key
 from jaxrl.kit import AlgorithmBuilder, LossOutput, Net, Part, Recipe, group, hyper, loss, static
@@ -66,7 +66,7 @@ class Oracle(nn.Module):
 @loss("oracle")
 def oracle_loss(net: Net, x: Any) -> LossOutput:
     """Compute the cross-entropy of the label that a round revealed; 0 where it revealed none."""
-    features, labels, known = observed(x)
+    features, labels, known = read_labels(x)
     each = losses.binary_cross_entropy(net.oracle(features), labels)
     return LossOutput((known * each)[..., 0], {"success_rate": (known * labels)[..., 0]})
 

@@ -103,6 +103,7 @@ def test_the_network_reads_both_streams_and_what_is_held():
     assert np.abs(ratio(apply(changed, held)) - ratio(shares)).max() > 1e-4
 
 
+@pytest.mark.slow
 def test_without_costs_it_finds_the_shares_of_kelly():
     settings = {"momentum": 0.0, "lead": 0.0, "cost": 0.0, "correlation": 0.0, "noise": "coin"}
     process = {"drift": [0.05], "volatility": [0.4]}

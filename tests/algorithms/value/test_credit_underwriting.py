@@ -40,6 +40,8 @@ def test_a_belief_is_the_mode_and_curvature_of_the_posterior():
     drawn = network.draw(once, jax.random.key(1), 20_000)
     np.testing.assert_allclose(drawn.mean(0), once.mean, atol=0.02)
     np.testing.assert_allclose(np.cov(drawn.T), np.linalg.inv(once.precision), atol=0.02)
+    wider = network.draw(once, jax.random.key(1), 20_000, 2.0)
+    np.testing.assert_allclose(wider - once.mean, 2 * (drawn - once.mean), atol=1e-5)
 
 
 def test_information_scores_are_minus_squared_regret_by_information():
@@ -56,6 +58,7 @@ def test_information_scores_are_minus_squared_regret_by_information():
     np.testing.assert_allclose(found[0, [0, 1, 3]], expected, rtol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", ("greedy", "thompson", "ids"))
 def test_every_rule_learns_whom_to_lend_to(rule):
     sizes = {"candidates": 4, "quota": 2, "types": 6, "features": 0}

@@ -51,6 +51,7 @@ def test_only_labels_that_arrived_are_learned_from():
     np.testing.assert_allclose(found.value, expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_it_learns_which_action_to_take():
     env = envs.make("selective_labels", types=6, features=0, delay=2, bias=1.0)
     config = {"num_steps": 16, "updates": 32, "warmup": 256, "learning_rate": 1e-2, "hidden": (8,)}

@@ -165,7 +165,7 @@ def test_the_rule_of_pairs_traders_earns_what_its_table_says():
 
 
 def test_whoever_knows_the_mean_waits_in_a_band_where_trades_do_not_pay():
-    """With one mean, dynamic programming trades outside of a band that costs widen."""
+    """Dynamic programming trades outside of a band that costs widen, where there is one mean."""
     mean, spread, position = markets.pairs_states(8)
     rule = np.where(
         np.abs(spread) >= 3, -np.sign(spread), np.where(position * spread < 0, position, 0)

@@ -8,7 +8,7 @@ from jaxrl.core.errors import UserError
 from jaxrl.core.types import Array, Environment, Transition
 
 
-def observed(x: Transition) -> tuple[Array, Array, Array]:
+def read_labels(x: Transition) -> tuple[Array, Array, Array]:
     """Return features [..., k, F], labels [..., k] and whether they are known [..., k] (1 or 0), of
     what transitions [...] revealed."""
     seen = x.next_timestep.observation
