@@ -98,6 +98,8 @@ CLAIM = Exact(
     effect=1e-3,
     seeds=10,
     minutes=2.0,
+    notes="A step contracts where the largest span of differences of log-probabilities to the end "
+    "falls by 1 % at least. In total variation single steps from random policies fell by less.",
     mutations=(
         Mutation("the last policy forgotten", "jaxrl.solvers:mirror_descent", forget_old_policy),
     ),
