@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -60,8 +62,8 @@ class TwoStreamPolicy(nn.Module):
         width = self.widths[-1]
         correlated = nn.relu(nn.Conv(width, (1, window), padding="VALID")(x))[:, :, 0]
         rows = series.reshape(-1, window, 1)
-        read = nn.RNN(nn.OptimizedLSTMCell(self.recurrent))(rows)[:, -1]
-        sequence = read.reshape(-1, assets, self.recurrent)
+        read: Any = nn.RNN(nn.OptimizedLSTMCell(self.recurrent))(rows)
+        sequence = read[:, -1].reshape(-1, assets, self.recurrent)
         now = held.reshape(-1, assets + 1)[:, 1:, None]
         features = jnp.concatenate([correlated, sequence, now], -1)
         scores = dense(1, initializer("lecun", 1.0))(features)[..., 0]

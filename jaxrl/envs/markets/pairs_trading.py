@@ -92,7 +92,8 @@ def pairs_trading(ticks: int = 12, window: int = 8, steps: int = 256) -> Environ
         mean = jax.random.randint(mean_key, (), 0, 3)
 
         def follow(carry, key):
-            carry = move(key, *carry, params)
+            spread, mean = carry
+            carry = move(key, spread, mean, params)
             return carry, carry[0]
 
         begin = jnp.clip(jnp.round(means_of(params)[mean]), -ticks, ticks)
