@@ -59,7 +59,7 @@ def test_the_loss_is_minus_the_reward_and_its_gradient_passes_through_holdings()
         return portfolio.portfolio_loss(net, Minibatch(x, jnp.asarray(mask))).value
 
     # By NumPy, from the episode's prices.
-    def expected(weights, b):
+    def compute_loss(weights, b):
         held, growths, traded = np.array([1.0, 0, 0, 0]), [], []
         for t in range(STEPS if b else 3):
             relative = np.exp(np.append(0, x.next_timestep.observation["returns"][t, b, -1]))
@@ -72,11 +72,13 @@ def test_the_loss_is_minus_the_reward_and_its_gradient_passes_through_holdings()
         jnp.asarray(weights, jnp.float32)
     )
     for b in range(B):
-        np.testing.assert_allclose(value[b], expected(weights, b), atol=1e-5)
+        np.testing.assert_allclose(value[b], compute_loss(weights, b), atol=1e-5)
     for at in ((1, 2, 1), (2, 3, 0)):
         shift = np.zeros_like(weights)
         shift[at] = 1e-5
-        by_hand = (expected(weights + shift, at[1]) - expected(weights - shift, at[1])) / 2e-5
+        by_hand = (
+            compute_loss(weights + shift, at[1]) - compute_loss(weights - shift, at[1])
+        ) / 2e-5
         np.testing.assert_allclose(slope[at], by_hand, atol=2e-3)
     assert not np.any(slope[3:, 0])
 
