@@ -45,7 +45,11 @@ BUILT_IN = {
     "bandit": "jaxrl.envs.bandits.bandit:bandit",
     "contextual_bandit": "jaxrl.envs.bandits.contextual_bandit:contextual_bandit",
     "mixture": "jaxrl.envs.bandits.mixture:mixture",
+    "selective_labels": "jaxrl.envs.bandits.selective_labels:selective_labels",
     "two_sides": "jaxrl.envs.bandits.two_sides:two_sides",
+    # markets
+    "pairs_trading": "jaxrl.envs.markets.pairs_trading:pairs_trading",
+    "portfolio": "jaxrl.envs.markets.portfolio:portfolio",
     # games
     "goofspiel": "jaxrl.envs.games.goofspiel:goofspiel",
     "kuhn_poker": "jaxrl.envs.games.kuhn_poker:kuhn_poker",

@@ -1,0 +1,1 @@
+"""Markets: prices that follow a given process, and an account that pays for its trades."""
