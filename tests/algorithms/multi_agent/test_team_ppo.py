@@ -98,7 +98,7 @@ def test_views_losses_and_advantages_are_those_of_each_agent():
     out = module.policy_loss(net, x, "cat", lambda timestep: timestep)
     ratio = np.exp(new - old)
     plain = np.minimum(ratio * gain, np.clip(ratio, 0.8, 1.2) * gain)
-    np.testing.assert_allclose(out.loss, -plain.mean(1) - 0.05, rtol=1e-5)
+    np.testing.assert_allclose(out.value, -plain.mean(1) - 0.05, rtol=1e-5)
 
     value, target = (rng.normal(size=(5, 2)).astype(np.float32) for _ in range(2))
     x = dataclasses.replace(x, value={"cat_critic": value}, target={"cat_critic": target})
