@@ -48,7 +48,7 @@ from jaxrl.envs.wrappers.time_limit import time_limit
 MAX_STEPS = 50
 LOAD = 5
 ACTIONS = 6
-# Of nothing, north, south, west, east, load.
+# Steps of the actions: nothing, north, south, west, east, load.
 STEPS = np.array([[0, 0], [-1, 0], [1, 0], [0, -1], [0, 1], [0, 0]], np.int32)
 _OF_COMPASS = np.array([4, 2, 3, 1], np.int32)  # actions of east, south, west, north
 
@@ -106,11 +106,11 @@ def foraging(
     inner = (rows > 0) & (rows < size - 1) & (columns > 0) & (columns < size - 1)
 
     def field(state: State) -> Array:
-        """Levels of food, int32 [H, W]."""
+        """Return the levels of food, int32 [H, W]."""
         return crowds.mark(state.food, shape, state.food_level)
 
     def legal(state: State, field: Array) -> Array:
-        """Which actions of each agent are legal, bool [N, 6]."""
+        """Return the legal actions of each agent, bool [N, 6]."""
         around = jnp.pad(field, 1, constant_values=-1)
         target = state.crowd.place[:, None] + jnp.asarray(STEPS[1:LOAD]) + 1
         there = around[target[..., 0], target[..., 1]]  # [N, 4]
@@ -118,7 +118,7 @@ def foraging(
         return jnp.concatenate([jnp.ones_like(load), there == 0, load], 1)
 
     def see(state: State, field: Array) -> Array:
-        """Observations of all agents, [N, ...]."""
+        """Return the observations of all agents, [N, ...]."""
         place, level = state.crowd.place, state.level
         if observation == "grid":
             crowded = crowds.mark(place, shape, level)

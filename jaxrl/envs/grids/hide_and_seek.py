@@ -143,7 +143,7 @@ def hide_and_seek(
     surrounded = np.pad(wall, 1, constant_values=True)
 
     def legal(state: State) -> Array:
-        """Which actions of each agent are legal, bool [N, 10]."""
+        """Return the legal actions of each agent, bool [N, 10]."""
         crowd = state.crowd
         around = crowd.place[:, None] + jnp.asarray(NEIGHBORS)  # [N, 4, 2]
         free = ~jnp.asarray(surrounded)[around[..., 0] + 1, around[..., 1] + 1]
@@ -159,16 +159,16 @@ def hide_and_seek(
         return jnp.concatenate([jnp.ones((count, 1), bool), may], 1)
 
     def sight(crowd: Crowd) -> Array:
-        """What each agent sees, bool [N, H, W]."""
+        """Return the cells that each agent sees, bool [N, H, W]."""
         return crowds.visible(crowd.place, wall | crowds.mark(crowd.box, shape))
 
     def by_lock(crowd: Crowd) -> Array:
-        """Whether each agent's own team and the other has locked each box, [N, M, 2]."""
+        """Return the boxes that each agent's own team and the other have locked, [N, M, 2]."""
         own = crowd.lock == team[:, None]
         return jnp.stack([own, (crowd.lock != FREE) & ~own], -1)
 
     def see(state: State, seen: Array) -> Array:
-        """Observations of all agents, [N, ...]."""
+        """Return the observations of all agents, [N, ...]."""
         crowd, locked = state.crowd, by_lock(state.crowd)
         if observation == "grid":
             mark = lambda places, values: crowds.mark(places, shape, values)
@@ -201,7 +201,7 @@ def hide_and_seek(
         return jnp.concatenate([own, flat(agents), flat(things)], 1).astype(jnp.float32)
 
     def whole(state: State) -> Array:
-        """The state as numbers."""
+        """Return the state as numbers."""
         crowd = state.crowd
         places = jnp.concatenate([crowd.place, crowd.box]).reshape(-1) / (size + 1)
         locks = (crowd.lock[:, None] == np.arange(2)).reshape(-1)
@@ -210,8 +210,8 @@ def hide_and_seek(
             jnp.float32
         )
 
-    def found(seen: Array, crowd: Crowd) -> Array:
-        """Whether any seeker sees any hider."""
+    def is_any_seen(seen: Array, crowd: Crowd) -> Array:
+        """Return whether any seeker sees any hider."""
         hiding = crowd.place[:hiders]
         return seen[hiders:, hiding[:, 0], hiding[:, 1]].any()
 
@@ -258,7 +258,7 @@ def hide_and_seek(
         pull = (chosen >= PULL) & (chosen < LOCK)
         crowd = crowds.move(crowd, jnp.asarray(STEPS, jnp.int32)[chosen], wall, pull)
         seen = sight(crowd)
-        hidden = ~found(seen, crowd)
+        hidden = ~is_any_seen(seen, crowd)
         paid = jnp.where(hidden == (team == HIDERS), 1.0, -1.0)
         away = lambda places: jnp.asarray(outside)[places[:, 0], places[:, 1]]
         lost = away(crowd.place) | away(crowd.box).any()

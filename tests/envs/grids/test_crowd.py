@@ -88,7 +88,7 @@ def test_moves_are_those_of_a_plain_simulation():
 MOVE = jax.jit(crowds.move)  # of one shape: who is missing is dead, and boxes are far away
 
 
-def moved(places, steps, boxes=(), pull=(False, False)):
+def take(places, steps, boxes=(), pull=(False, False)):
     missing = AGENTS - len(places)
     crowd = crowds.gather(
         np.array(list(places) + [[0, 0]] * missing),
@@ -104,20 +104,21 @@ def moved(places, steps, boxes=(), pull=(False, False)):
 def test_who_is_blocked_blocks_whoever_follows():
     east, west = [0, 1], [0, -1]
     # Two want one cell, a third the place of the first: all stay.
-    assert moved([[1, 1], [1, 3], [1, 0]], [east, west, east])[0] == [[1, 1], [1, 3], [1, 0]]
-    assert moved([[1, 0], [1, 1]], [east, east])[0] == [[1, 1], [1, 2]]  # one after the other
-    assert moved([[1, 0], [1, 1]], [east, west])[0] == [[1, 1], [1, 0]]  # past one another
+    assert take([[1, 1], [1, 3], [1, 0]], [east, west, east])[0] == [[1, 1], [1, 3], [1, 0]]
+    assert take([[1, 0], [1, 1]], [east, east])[0] == [[1, 1], [1, 2]]  # one after the other
+    assert take([[1, 0], [1, 1]], [east, west])[0] == [[1, 1], [1, 0]]  # past one another
 
 
 def test_boxes_are_pushed_and_pulled():
     east, west = [0, 1], [0, -1]
-    assert moved([[0, 0]], [east], [[0, 1]]) == ([[0, 1]], [[0, 2]])
-    assert moved([[0, 0]], [east], [[0, 1], [0, 2]]) == ([[0, 0]], [[0, 1], [0, 2]])  # not two
-    assert moved([[0, 2]], [east], [[0, 1]], [True]) == ([[0, 3]], [[0, 2]])
-    assert moved([[0, 2]], [east], [[0, 1]], [False]) == ([[0, 3]], [[0, 1]])
-    # Two who tear at a box in opposite directions.
-    assert moved([[0, 1], [0, 3]], [west, east], [[0, 2]], [True, True])[1] == [[0, 2]]
-    assert moved([[0, 0], [0, 2]], [east, east], [[0, 1]], [False, True]) == (
+    assert take([[0, 0]], [east], [[0, 1]]) == ([[0, 1]], [[0, 2]])
+    assert take([[0, 0]], [east], [[0, 1], [0, 2]]) == ([[0, 0]], [[0, 1], [0, 2]])  # not two
+    assert take([[0, 2]], [east], [[0, 1]], [True]) == ([[0, 3]], [[0, 2]])
+    assert take([[0, 2]], [east], [[0, 1]], [False]) == ([[0, 3]], [[0, 1]])
+    # Two who tear at a box in opposite directions stay.
+    torn = take([[0, 1], [0, 3]], [west, east], [[0, 2]], [True, True])
+    assert torn == ([[0, 1], [0, 3]], [[0, 2]])
+    assert take([[0, 0], [0, 2]], [east, east], [[0, 1]], [False, True]) == (
         [[0, 1], [0, 3]],
         [[0, 2]],
     )
