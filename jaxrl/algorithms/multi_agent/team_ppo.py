@@ -190,6 +190,9 @@ def recipe(env: Environment, config: Config) -> Recipe:
         extra={critic: no_moments(()) for critic in central},
         needs=("transitions.extras.log_prob",),
         num_shards=config.rollouts.num_shards,
+        scores={
+            score_of(team): f"{team} among experts" for team in teams if is_judged(env, config)
+        },
     )
 
 
@@ -216,10 +219,20 @@ def check(env: Environment, config: Config, name: str) -> None:
                 )
 
 
+def score_of(team: str) -> str:
+    """Return the name of a team's return among the environment's experts."""
+    return f"{team}_among_experts"
+
+
+def is_judged(env: Environment, config: Config) -> bool:
+    """Return whether evaluations play each team among experts."""
+    return env.expert is not None and config.scripted > 0
+
+
 def measure(env: Environment, config: Config, policy: Policy, key: Key) -> dict[str, Array]:
     """Return the mean return of each team's agents where the environment's expert plays the others;
     nothing where it has none."""
-    if env.expert is None or not config.scripted:
+    if not is_judged(env, config):
         return {}
     guided, found = expert_channel(env), {}
     for i, (team, names) in enumerate(teams_of(env).items()):
@@ -227,7 +240,7 @@ def measure(env: Environment, config: Config, policy: Policy, key: Key) -> dict[
             guided, among_experts(policy, names), jax.random.fold_in(key, i), config.scripted
         )
         index = np.array([agent_names(env).index(n) for n in names])
-        found[f"{team}_among_experts"] = played.returns[:, index].mean()
+        found[score_of(team)] = played.returns[:, index].mean()
     return found
 
 
