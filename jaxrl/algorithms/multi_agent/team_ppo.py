@@ -11,7 +11,8 @@ statistics are those of MAPPO. A team is the agents whose names are alike up to 
 
 In the paper all agents of both teams share one policy; with separate ones the same strategies
 emerged, later. Not here: its attention over entities, its LSTM, and its scale (batches of 64,000
-chunks of 10 steps). So strategies that must remember what was seen cannot be learned.
+chunks of 10 steps). So strategies that must remember what was seen cannot be learned, and of the
+paper's six phases no more than the first, running and chasing, was reached here.
 
 Each evaluation also plays every team against the scripted other teams, where the environment has an
 expert: `hider_among_experts` is the mean return of a `hider` there.
