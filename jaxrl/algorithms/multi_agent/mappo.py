@@ -103,11 +103,18 @@ def value_loss(net: Net, x: Sample, critic: str, view: View) -> Array:
 
 
 def estimate_advantages(
-    net: Net, batch: Any, views: Mapping[str, View]
+    net: Net,
+    batch: Any,
+    views: Mapping[str, View],
+    rewards: Mapping[str, Array] | None = None,
 ) -> tuple[Sample, dict[str, Moments]]:
     """Return the window with each critic's generalized advantages, standardized values and targets,
     and the statistics that include these targets; values are unstandardized by the statistics
-    before them."""
+    before them.
+
+    rewards: what each critic predicts, shaped as its values, [T, B] or [T, B, K] for K agents; by
+        default the reward that all share.
+    """
     x, h = batch.transitions, net.hyper
     values, gains, targets, moments = {}, {}, {}, {}
     for name, view in views.items():
@@ -115,14 +122,21 @@ def estimate_advantages(
         values[name] = critic(view(x.timestep))
         value = _unstandardize(values[name], before)
         next_value = _unstandardize(critic(view(x.next_timestep)), before)
+        reward = x.reward if rewards is None else rewards[name]
+        terminated, done = _like(reward, x.terminated), _like(reward, x.done)
         gains[name] = losses.gae(
-            x.reward, value, next_value, x.terminated, x.done, h.discount, h.gae_lambda
+            reward, value, next_value, terminated, done, h.discount, h.gae_lambda
         )
         target = gains[name] + value
         moments[name] = add(before, target)
         targets[name] = (target - moments[name].mean) / _deviation(moments[name])
     log_prob = x.extras["log_prob"]
     return Sample(x.timestep, x.action, log_prob, values, gains, targets), moments
+
+
+def _like(reward: Array, end: Array) -> Array:
+    """Repeat the end of a step [T, B] for every agent that `reward` has, [T, B] or [T, B, K]."""
+    return end if end.ndim == reward.ndim else jnp.broadcast_to(end[..., None], reward.shape)
 
 
 def _unstandardize(value: Array, moments: Moments) -> Array:
