@@ -126,7 +126,7 @@ def wrong(calibrated: Calibrated) -> Callable[[Key], dict[str, Array]]:
     return jax.jit(lambda key: errors_of(calibrated, key))
 
 
-def unjudged(calibrated: Calibrated) -> Calibrated:
+def skip_judge(calibrated: Calibrated) -> Calibrated:
     """Calibrate rewards, and ask no judge."""
     return lambda reward, baseline, satisfied: calibrated(reward, baseline)
 
@@ -158,7 +158,7 @@ CLAIM = Exact(
     ),
     errors=errors,
     planted={
-        "no judge": wrong(unjudged(losses.calibrated_reward)),
+        "no judge": wrong(skip_judge(losses.calibrated_reward)),
         "only broken constraints are paid": wrong(reversed_judge(losses.calibrated_reward)),
     },
     tolerance=1e-9,
@@ -170,7 +170,7 @@ CLAIM = Exact(
     "of gold reward. A trial of one seed with 32 problems and 256 samples held; a first attempt "
     "with these was stopped for its time before it had a figure.",
     mutations=(
-        Mutation("no judge", "jaxrl.losses:calibrated_reward", unjudged),
+        Mutation("no judge", "jaxrl.losses:calibrated_reward", skip_judge),
         Mutation(
             "only broken constraints are paid", "jaxrl.losses:calibrated_reward", reversed_judge
         ),

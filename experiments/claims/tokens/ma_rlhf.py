@@ -87,11 +87,11 @@ def wrong(macro: Macro) -> Callable[[Key], dict[str, Array]]:
 def late(macro: Macro) -> Macro:
     """Begin each macro action one token late."""
 
-    def shifted(mask, size):
+    def shift(mask, size):
         found = macro(mask, size)
         return jnp.concatenate([found[:1], found[:-1]])
 
-    return shifted
+    return shift
 
 
 def tokens_alone(macro: Macro) -> Macro:
