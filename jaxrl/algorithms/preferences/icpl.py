@@ -293,6 +293,6 @@ def check(env: Environment, config: Config, name: str) -> None:
 icpl = DirectBuilder("icpl", Config, build, check)
 
 TINY = {
-    "env": "cartpole", "agents": 3, "updates": 1, "episodes": 2, "num_envs": 2, "num_steps": 4,
-    "minibatches": 1, "epochs": 1, "hidden": (4,),
+    "env": "pendulum", "wrappers": [{"time_limit": {"max_steps": 8}}], "agents": 3, "updates": 1,
+    "episodes": 2, "num_envs": 2, "num_steps": 4, "minibatches": 1, "epochs": 1, "hidden": (4,),
 }  # fmt: skip

@@ -330,6 +330,7 @@ TINY = SMALL_SEGMENTS | {
     "torso.hidden": (5,),
     "reference.hidden": (5,),
     "reward.torso.hidden": (5,),
+    "reward.optimizer.eps": 0.01,
     "reward.steps": 2.0,
     "others": 1,
 }
