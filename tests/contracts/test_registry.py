@@ -190,6 +190,7 @@ def bits(progress: Progress):
 # Algorithms that gather more over devices than 64 numbers, and what it is.
 GATHERED = {
     "achievement_distillation": "the windows, from whose episodes steps and pairs are drawn",
+    "cost_sensitive_portfolio": "windows, whose time and episodes are one axis in convolutions",
     "decision_transformer": "the rows that the embeddings of times are learned from",
     "dreamer": "each step of a window begins an imagined episode",
     "dreamer4_imagination": "keys and values of the transformer's windows",

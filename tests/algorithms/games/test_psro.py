@@ -24,7 +24,7 @@ from tests.contracts.structure import check_structure
 SIZE = 3
 SMALL = {
     "num_envs": 16, "num_steps": 8, "epochs": 1, "minibatches": 1, "hidden": (4,),
-    "learning_rate": 0.1, "size": SIZE, "windows": 3, "games": 200,
+    "learning_rate": 0.1, "size": SIZE, "windows": 3, "games": 200, "fresh": False,
 }  # fmt: skip
 CONFIG = settings.replace(p.Config(), SMALL)
 

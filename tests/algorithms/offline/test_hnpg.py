@@ -125,7 +125,7 @@ def test_the_data_open_a_lock_that_exploration_does_not():
     ("env", "settings", "said"),
     [
         ("pendulum", {}, r"hnpg"),
-        ("minatar_asterix", {}, r"expert"),
+        ("judged_words", {}, r"expert"),
         ("diabolical_lock", {"normalization.observation": True}, r"the dataset is not normalized"),
     ],
 )

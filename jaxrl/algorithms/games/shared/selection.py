@@ -22,6 +22,6 @@ def check_selection(env: Environment, config: Any, name: str) -> None:
     space = env.observation_space
     if not isinstance(space, dict) or not needed <= set(space):
         raise UserError(
-            f"{name} chooses among candidates whose labels it sees; '{env.name}' has none. Use "
-            "selective_labels."
+            f"{name} cannot act in '{env.name}': it chooses among candidates whose labels it sees. "
+            "Use selective_labels."
         )

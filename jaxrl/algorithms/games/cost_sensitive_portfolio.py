@@ -103,8 +103,8 @@ def check(env: Environment, config: Config, name: str) -> None:
     named = isinstance(seen, dict) and {"cost", "held", "returns"} <= set(seen)
     if not named or not isinstance(action, Box):
         raise UserError(
-            f"{name} learns shares of a portfolio, and observes returns, what it holds and what "
-            f"trades cost; '{env.name}' is no portfolio."
+            f"{name} cannot act in '{env.name}', which is no portfolio: it chooses shares of one, "
+            "and observes returns, what it holds and what trades cost."
         )
 
 

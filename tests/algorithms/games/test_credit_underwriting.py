@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jaxrl import envs
-from jaxrl.algorithms.value import credit_underwriting as credit
+from jaxrl.algorithms.games import credit_underwriting as credit
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.train import start, train

@@ -21,7 +21,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxrl.algorithms.value.shared.selection import check_selection, read_labels
+from jaxrl.algorithms.games.shared.selection import check_selection, read_labels
 from jaxrl.core.types import Array, Batch, Environment, Key
 from jaxrl.kit import AlgorithmBuilder, Net, Part, Recipe, group, hyper, static
 from jaxrl.kit.groups import Rollouts

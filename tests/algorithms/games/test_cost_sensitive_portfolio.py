@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from jaxrl import envs
-from jaxrl.algorithms.policy_gradient import cost_sensitive_portfolio as portfolio
+from jaxrl.algorithms.games import cost_sensitive_portfolio as portfolio
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.train import start, train
@@ -122,5 +122,5 @@ def test_without_costs_it_finds_the_shares_of_kelly():
 
 
 def test_other_environments_are_refused():
-    with pytest.raises(UserError, match="'pendulum' is no portfolio"):
+    with pytest.raises(UserError, match="'pendulum', which is no portfolio"):
         portfolio.cost_sensitive_portfolio(envs.make("pendulum"))

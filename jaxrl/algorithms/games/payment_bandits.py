@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl import losses
-from jaxrl.algorithms.value.shared.selection import check_selection, read_labels
+from jaxrl.algorithms.games.shared.selection import check_selection, read_labels
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Array, Batch, Environment, Key
 from jaxrl.kit import AlgorithmBuilder, LossOutput, Net, Part, Recipe, group, hyper, loss, static

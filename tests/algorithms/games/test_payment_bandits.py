@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jaxrl import envs
-from jaxrl.algorithms.value import payment_bandits as payments
+from jaxrl.algorithms.games import payment_bandits as payments
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.settings import replace
