@@ -168,6 +168,10 @@ STEP_SECONDS = {
     "point_mass": 0.02,
     "push": 0.1,
     "reacher": 0.02,
+    "simple_adversary": 0.1,
+    "simple_speaker_listener": 0.1,
+    "simple_spread": 0.1,
+    "simple_tag": 0.1,
     "walker": 0.008,
 } | {name: 0.01 for name in envs.names() if name.startswith("point_maze")}
 

@@ -359,7 +359,7 @@ def _draw(state: State) -> np.ndarray:
     """Draw the room and, below it, what is carried: a square for each thing, a pickaxe's framed,
     and at the right as many discs as there are achievements."""
     grid = np.asarray(state.grid)
-    size = max(480 // len(grid), 16)
+    size = max(480 // (len(grid) + 2), 16)
     ground = np.array([_COLORS[k] for k in range(KINDS)], np.uint8)[grid]
     strip = np.full((2, len(grid), 3), drawing.PAPER, np.uint8)
     canvas = pictures.Glyphs(drawing.tiles(np.concatenate([ground, strip]), size), size)
