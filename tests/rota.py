@@ -51,10 +51,10 @@ ALWAYS = frozenset(
         "runtime/test_configuration",
     )
 )
-FILE_TURNS = 3
+FILE_TURNS = 4
 # Test files of algorithms that have their turn each day, and the largest number of affected ones
 # that all run.
-FILES, MOST_FILES = 20, 45
+FILES, MOST_FILES = 16, 40
 # Largest number of affected functions of `ROOMS` that CI tests in every respect.
 MOST_FUNCTIONS = 150
 # Largest number of affected claims of which CI runs a tiny attempt each (half a minute); of more,
