@@ -1,4 +1,4 @@
-"""Recipes around recipes, and losses added to losses."""
+"""Recipes around recipes, losses added to losses, and steps that are not always due."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+import jax
+
 from jaxrl.core import metrics as m
+from jaxrl.core import trees
 from jaxrl.core.errors import UserError
+from jaxrl.core.staging import where_due
 from jaxrl.core.types import Array, Batch, Tree, struct
 from jaxrl.kit.net import Net
 from jaxrl.kit.parts import Loss, LossOutput, Part, as_output
@@ -167,3 +171,19 @@ def with_rewards(batch: Batch, reward: Array) -> Batch:
     t = batch.transitions
     after = dataclasses.replace(t.next_timestep, reward=reward)
     return dataclasses.replace(batch, transitions=dataclasses.replace(t, next_timestep=after))
+
+
+def descend_where(net: Net, due: Array, step: Callable[[Net], Net]) -> Net:
+    """Take a step where it is due; otherwise skip the computation, and its metrics are means of
+    nothing.
+
+    due: bool []. step: net -> net with other parts and metrics.
+    """
+
+    def take() -> tuple[Any, Any]:
+        new = step(net.replace(metrics={}))
+        return new.parts, new.metrics
+
+    _, shapes = jax.eval_shape(take)
+    parts, metrics = where_due(due, take, (net.parts, trees.zeros(shapes)))
+    return net.replace(parts=parts).report(**{n: m.mean(x, due) for n, x in metrics.items()})

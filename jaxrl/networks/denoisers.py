@@ -102,19 +102,6 @@ class VectorDenoiser(nn.Module):
         return dense(self.size, start)(act(nn.LayerNorm()(x)))
 
 
-class ConditionValue(nn.Module):
-    """The value of what a denoiser is told: condition [..., C] -> [...]."""
-
-    widths: tuple[int, ...]
-    activation: str = "silu"
-    initializer: str = "lecun"
-
-    @nn.compact
-    def __call__(self, condition: Array) -> Array:
-        x = MLP(self.widths, self.activation, self.initializer)(condition)
-        return dense(1, initializer(self.initializer, 1.0))(x)[..., 0]
-
-
 class TemporalConvolution(nn.Module):
     """A convolution along time, with zeros beyond the ends: [..., T, D] -> [..., T, width].
 

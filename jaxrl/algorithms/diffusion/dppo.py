@@ -67,7 +67,8 @@ from jaxrl.kit.groups import (
     Torso,
 )
 from jaxrl.networks import encoders
-from jaxrl.networks.denoisers import ConditionValue, TrajectoryDenoiser
+from jaxrl.networks.denoisers import TrajectoryDenoiser
+from jaxrl.networks.scalar import ScalarMLP
 
 
 @group
@@ -286,7 +287,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
     inputs = (jnp.zeros((1, horizon, size)), jnp.ones(1), condition)
     network = TrajectoryDenoiser(size, config.width, config.blocks)
     torso = config.torso
-    value = ConditionValue(torso.hidden, torso.activation, torso.initializer)
+    value = ScalarMLP(torso.hidden, torso.activation, torso.initializer)
     return Recipe(
         parts={
             "denoiser": Part(network, inputs, config.optimizer),

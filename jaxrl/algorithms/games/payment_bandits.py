@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
@@ -28,9 +27,7 @@ from jaxrl.core.types import Array, Batch, Environment, Key
 from jaxrl.kit import AlgorithmBuilder, LossOutput, Net, Part, Recipe, group, hyper, loss, static
 from jaxrl.kit.acting import epsilon
 from jaxrl.kit.groups import EpsilonGreedy, Optimizer, Replay, Torso
-from jaxrl.networks.dense import dense
-from jaxrl.networks.initializers import initializer
-from jaxrl.networks.torsos import MLP
+from jaxrl.networks.scalar import ScalarMLP
 
 
 @group
@@ -48,19 +45,6 @@ class Config:
     """Exploration: by inverse gap weighting (igw), or uniform (epsilon)."""
     gamma: float = hyper(100.0, low=0, log=True)
     """Greediness of inverse gap weighting."""
-
-
-class Oracle(nn.Module):
-    """The log-odds of a label of 1: features [..., F] -> [...]."""
-
-    widths: tuple[int, ...]
-    activation: str = "relu"
-    initializer: str = "lecun"
-
-    @nn.compact
-    def __call__(self, features: Array) -> Array:
-        x = MLP(self.widths, self.activation, self.initializer)(features)
-        return dense(1, initializer(self.initializer, 1.0))(x)[..., 0]
 
 
 @loss("oracle")
@@ -87,7 +71,7 @@ def choose(net: Net, config: Any, q: Array, available: Array) -> Array:
 def recipe(env: Environment, config: Any) -> Recipe:
     space: Any = env.observation_space
     torso = config.torso
-    network = Oracle(torso.hidden, torso.activation, torso.initializer)
+    network = ScalarMLP(torso.hidden, torso.activation, torso.initializer)  # log-odds of a label
 
     def act(net: Net, timestep: Any, memory: Any, key: Key, greedy: bool) -> Any:
         seen = timestep.observation

@@ -38,7 +38,6 @@ import jax.numpy as jnp
 from jaxrl import losses, solvers
 from jaxrl.algorithms.policy_gradient import ppo
 from jaxrl.algorithms.policy_gradient.shared.actor_critic import report, sample_of, standardize
-from jaxrl.algorithms.preferences.shared.segments import descend_where
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.spaces import Space
@@ -56,6 +55,7 @@ from jaxrl.kit import (
     static,
 )
 from jaxrl.kit.acting import choose
+from jaxrl.kit.composing import descend_where
 from jaxrl.kit.groups import INF, Epochs, ImageTorso, Optimizer, Passes, Rollouts
 from jaxrl.networks import encoders
 from jaxrl.networks.dense import dense

@@ -54,9 +54,7 @@ from jaxrl.kit import (
 from jaxrl.kit.acting import Act
 from jaxrl.kit.composing import around
 from jaxrl.kit.groups import INF, Optimizer, Torso
-from jaxrl.networks.dense import dense
-from jaxrl.networks.initializers import initializer
-from jaxrl.networks.torsos import MLP
+from jaxrl.networks.scalar import ScalarMLP
 
 
 @group
@@ -101,18 +99,6 @@ class Config(DDPGConfig):
     """Number of steps within which a goal in hindsight is achieved."""
     relabeled: float = hyper(0.8, low=0, high=1)
     """Share of steps whose goal is one in hindsight."""
-
-
-class SuccessPredictor(nn.Module):
-    """Log-odds [...] that a goal [..., D] is reached."""
-
-    widths: tuple[int, ...]
-    activation: str
-
-    @nn.compact
-    def __call__(self, goal: Array) -> Array:
-        x = MLP(self.widths, self.activation)(goal)
-        return dense(1, initializer("lecun", 1.0))(x)[..., 0]
 
 
 class Places(nn.Module):
@@ -200,7 +186,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
     places = Places(env, settings.number)
     example = jax.eval_shape(lambda: first_goals(env, jax.random.key(0), 1))
     torso = config.success.torso
-    predictor = SuccessPredictor(torso.hidden, torso.activation)
+    predictor = ScalarMLP(torso.hidden, torso.activation, torso.initializer)  # log-odds of a goal
 
     def before(net: Net, batch: Batch) -> tuple[Net, Batch, None]:
         x = batch.transitions

@@ -13,7 +13,7 @@ in some environments, GRUs.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -147,6 +147,30 @@ def _deviation(moments: Moments) -> Array:
     return jnp.maximum(moments.deviation, LEAST_DEVIATION)
 
 
+def descend_in_passes(
+    net: Net,
+    sample: Sample,
+    batch: Any,
+    passes: Passes,
+    policy_losses: Sequence[Loss],
+    value_losses: Sequence[Loss],
+) -> Net:
+    """Descend all losses in passes over a window, until a policy has moved too far from the one
+    that acted."""
+
+    def step(net: Net, minibatch: Any) -> Net:
+        drifts = []
+        for loss in policy_losses:
+            net = net.descend(loss, minibatch)
+            drifts.append(net.drift)
+        for loss in value_losses:
+            net = net.descend(loss, minibatch)
+        return net.replace(drift=jnp.stack(drifts).max())
+
+    window = Minibatch(standardize(sample), batch.mask, batch.weight)
+    return net.epochs(passes, window, step, max_drift=net.hyper.passes.target_kl)
+
+
 def agents_recipe(
     env: Environment,
     config: Any,
@@ -180,20 +204,10 @@ def agents_recipe(
             log_prob[agent] = policy.log_prob(action[agent])
         return action, memory, {"log_prob": log_prob}
 
-    def step(net, minibatch):
-        drifts = []
-        for loss in policy_losses:
-            net = net.descend(loss, minibatch)
-            drifts.append(net.drift)
-        for loss in value_losses:
-            net = net.descend(loss, minibatch)
-        return net.replace(drift=jnp.stack(drifts).max())
-
     def update(net, batch):
         sample, moments = estimate_advantages(net, batch, views)
-        window = Minibatch(standardize(sample), batch.mask, batch.weight)
-        limit = net.hyper.passes.target_kl
-        return net.replace(extra=moments).epochs(config.passes, window, step, max_drift=limit)
+        net = net.replace(extra=moments)
+        return descend_in_passes(net, sample, batch, config.passes, policy_losses, value_losses)
 
     return Recipe(
         parts=parts,

@@ -32,7 +32,7 @@ import numpy as np
 from jaxrl.algorithms.multi_agent import mappo
 from jaxrl.algorithms.multi_agent.mappo import Sample, value_loss
 from jaxrl.algorithms.multi_agent.shared.views import View, check_state
-from jaxrl.algorithms.policy_gradient.shared.actor_critic import standardize, surrogate
+from jaxrl.algorithms.policy_gradient.shared.actor_critic import surrogate
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.spaces import Box
@@ -43,7 +43,6 @@ from jaxrl.kit import (
     AlgorithmBuilder,
     Loss,
     LossOutput,
-    Minibatch,
     Net,
     Part,
     Recipe,
@@ -168,20 +167,11 @@ def recipe(env: Environment, config: Config) -> Recipe:
         action = {t: stack(x.action, names, x.terminated.ndim) for t, names in teams.items()}
         return dataclasses.replace(sample, action=action), moments
 
-    def step(net, minibatch):
-        drifts = []
-        for loss in policy_losses:
-            net = net.descend(loss, minibatch)
-            drifts.append(net.drift)
-        for loss in value_losses:
-            net = net.descend(loss, minibatch)
-        return net.replace(drift=jnp.stack(drifts).max())
-
     def update(net, batch):
         sample, moments = sample_of(net, batch)
-        window = Minibatch(standardize(sample), batch.mask, batch.weight)
-        limit = net.hyper.passes.target_kl
-        return net.replace(extra=moments).epochs(config.passes, window, step, max_drift=limit)
+        return mappo.descend_in_passes(
+            net.replace(extra=moments), sample, batch, config.passes, policy_losses, value_losses
+        )
 
     return Recipe(
         parts=parts,

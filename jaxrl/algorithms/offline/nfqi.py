@@ -26,13 +26,13 @@ from jaxrl import losses
 from jaxrl.algorithms.offline.shared.discrete_values import outputs
 from jaxrl.algorithms.offline.shared.variation import Variation, check_variation, make_variant
 from jaxrl.algorithms.value.shared.q_learning import check_q_learning, q_network
-from jaxrl.core import trees
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.hyper import MANY
 from jaxrl.core.types import Array, Batch, Environment, Source, TimeStep, Transition
 from jaxrl.envs.policies import random_policy
 from jaxrl.kit import AlgorithmBuilder, LossOutput, Net, Part, Recipe, group, hyper, loss, static
+from jaxrl.kit.composing import descend_where
 from jaxrl.kit.groups import INF, ImageTorso, Normalization, Optimizer, Target
 from jaxrl.losses.reductions import at_action
 from jaxrl.sources.dataset import mixed
@@ -126,12 +126,6 @@ def foreground_loss(net: Any, x: Transition) -> LossOutput:
     return LossOutput(losses.squared_error(q, target), {"foreground_value": q})
 
 
-def step_if(due: Array, net: Net, new: Net, part: str) -> Net:
-    """Return the net `new`, with `part` as it was in `net` unless `due`."""
-    chosen = trees.where(due, new.parts[part], net.parts[part])
-    return new.replace(parts=new.parts | {part: chosen})
-
-
 def recipe(env: Environment, config: Config) -> Recipe:
     part = Part(
         q_network(env, config.torso), (example_timestep(env),), config.optimizer, config.target
@@ -145,10 +139,15 @@ def recipe(env: Environment, config: Config) -> Recipe:
     def update(net: Net, batch: Batch) -> Net:
         x, first = batch.transitions, net.env_steps < net.hyper.shared_steps
         own = x.extras[FOREGROUND]
-        new = net.descend(shared_loss, x, mask=~own).update_targets("shared")
-        net = step_if(first, net, new, "shared")
-        new = net.descend(foreground_loss, x, mask=own).update_targets(FOREGROUND)
-        net = step_if(~first, net, new, FOREGROUND)
+
+        def learn_shared(net: Net) -> Net:
+            return net.descend(shared_loss, x, mask=~own).update_targets("shared")
+
+        def learn_added(net: Net) -> Net:
+            return net.descend(foreground_loss, x, mask=own).update_targets(FOREGROUND)
+
+        net = descend_where(net, first, learn_shared)
+        net = descend_where(net, ~first, learn_added)
         return net.replace(extra=1.0 - first)
 
     return Recipe(

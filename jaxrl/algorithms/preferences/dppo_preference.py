@@ -31,7 +31,6 @@ from jaxrl.algorithms.preferences.shared.segments import (
     SMALL_SEGMENTS,
     PartlyLabeled,
     accuracy,
-    descend_where,
     set_unit,
     split_sets,
 )
@@ -51,6 +50,7 @@ from jaxrl.kit import (
     loss,
     static,
 )
+from jaxrl.kit.composing import descend_where
 from jaxrl.kit.groups import INF, Optimizer, Torso
 from jaxrl.networks.heads import check_bounded
 

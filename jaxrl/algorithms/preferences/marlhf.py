@@ -52,7 +52,6 @@ from jaxrl.algorithms.preferences.shared.segment_rewards import (
 from jaxrl.algorithms.preferences.shared.segments import (
     SMALL_SEGMENTS,
     accuracy,
-    descend_where,
     set_unit,
     split_sets,
 )
@@ -73,7 +72,7 @@ from jaxrl.kit import (
     loss,
 )
 from jaxrl.kit.agents import agent_names, seen_by
-from jaxrl.kit.composing import with_rewards
+from jaxrl.kit.composing import descend_where, with_rewards
 from jaxrl.kit.groups import INF, ImageTorso, Optimizer, Target, Torso
 
 LEAST, MOST = -10.0, 1.0  # of the penalty

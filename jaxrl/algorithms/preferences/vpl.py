@@ -38,7 +38,6 @@ from jaxrl.algorithms.preferences.shared.segments import (
     Segments,
     SimulatedTeacher,
     accuracy,
-    descend_where,
     set_unit,
     split_sets,
 )
@@ -71,6 +70,7 @@ from jaxrl.kit import (
     loss,
     static,
 )
+from jaxrl.kit.composing import descend_where
 from jaxrl.kit.groups import Optimizer, Torso
 from jaxrl.networks import encoders
 from jaxrl.networks.critics import Value

@@ -14,7 +14,6 @@ from jaxrl import losses
 from jaxrl.algorithms.preferences.shared import segment_policies as policies
 from jaxrl.algorithms.preferences.shared.segments import (
     accuracy,
-    descend_where,
     set_unit,
     split_sets,
 )
@@ -22,7 +21,7 @@ from jaxrl.core import spaces
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Array, Batch, Environment, Key, Policy, Transition
 from jaxrl.kit import LossOutput, Minibatch, Net, Part, Recipe, group, hyper, loss, static
-from jaxrl.kit.composing import around, with_rewards
+from jaxrl.kit.composing import around, descend_where, with_rewards
 from jaxrl.kit.groups import INF, Optimizer, Torso
 from jaxrl.networks.critics import ActionValues, Value
 

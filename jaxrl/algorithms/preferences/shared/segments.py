@@ -14,20 +14,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
 from jaxrl.algorithms.offline.shared import making
 from jaxrl.algorithms.preferences.shared.teachers import SCORES, goal_of, score_of
-from jaxrl.core import metrics as m
-from jaxrl.core import trees
 from jaxrl.core.errors import UserError
 from jaxrl.core.hyper import MANY
-from jaxrl.core.staging import where_due
 from jaxrl.core.types import Array, Batch, Environment, Key, Policy, Source, Transition, Tree
 from jaxrl.envs.policies import mixed_skill
 from jaxrl.envs.wrappers import expert_channel
-from jaxrl.kit import Net, Unit, group, static
+from jaxrl.kit import Unit, group, static
 from jaxrl.kit.groups import INF
 from jaxrl.sources import played_by, rollouts, segment_pairs
 from jaxrl.sources.segments import Compare, Teacher, by_scores, set_columns
@@ -185,22 +181,6 @@ class PartlyLabeled(Segments):
 def set_unit(size: int = 1, others: int = 0, shift: float = 0.0) -> Unit:
     """Return the unit of losses of whole sets of segments; see `sources.segment_pairs`."""
     return Unit(sequences=True, columns=set_columns(size, others, shift))
-
-
-def descend_where(net: Net, due: Array, step: Callable[[Net], Net]) -> Net:
-    """Take a step where it is due; otherwise skip the computation, and its metrics are means of
-    nothing.
-
-    due: bool []. step: net -> net with other parts and metrics.
-    """
-
-    def take() -> tuple[Any, Any]:
-        new = step(net.replace(metrics={}))
-        return new.parts, new.metrics
-
-    _, shapes = jax.eval_shape(take)
-    parts, metrics = where_due(due, take, (net.parts, trees.zeros(shapes)))
-    return net.replace(parts=parts).report(**{n: m.mean(x, due) for n, x in metrics.items()})
 
 
 def split_sets(x: Array, size: int = 1, others: int = 0, shift: float = 0.0) -> Sequence[Array]:
