@@ -459,6 +459,12 @@ def test_records_that_cannot_be_read(suite, tmp_path, text):
         command.main([suite, "--pages"])
 
 
+def test_every_suites_records_can_be_read():
+    folder = SUITES.parents[1] / "docs" / "suites"
+    read = [command.read_records(command.read(str(path)), folder) for path in SUITES.glob("*.yaml")]
+    assert sum(map(bool, read)) == len(list(folder.glob("*.json"))) > 0
+
+
 @pytest.mark.parametrize("path", sorted(SUITES.glob("*.yaml")), ids=lambda x: x.stem)
 def test_every_suite_can_be_trained(path, no_training):
     """The environments exist and have the suite's metrics; the algorithms can be built."""
