@@ -120,7 +120,10 @@ def episodes(
             memory=streams.memory,
             mask=mask,
         )
-        task_state = tasks.update(state.tasks, policy, transitions)
+        # What began in the padding is not counted as begun.
+        counted = dataclasses.replace(transitions.timestep, first=transitions.first & mask)
+        counted = dataclasses.replace(transitions, timestep=counted)
+        task_state = tasks.update(state.tasks, policy, counted)
         return EpisodesState(task_state, batches, state.order), batch, stream.statistics(endings)
 
     def feedback(state, batch, feedback):

@@ -1,7 +1,15 @@
 """Tasks: distributions over the environment parameters of the next episode."""
 
 from jaxrl.tasks.basic import draw_once, each, fixed, randomize, schedule
-from jaxrl.tasks.curriculum import EVENLY, Draw, by_failure, by_rank, by_value, curriculum
+from jaxrl.tasks.curriculum import (
+    EVENLY,
+    Draw,
+    by_failure,
+    by_rank,
+    by_value,
+    by_window,
+    curriculum,
+)
 from jaxrl.tasks.groups import hinted_starts, repeat, starts
 from jaxrl.tasks.prompts import prompts
 
@@ -11,6 +19,7 @@ __all__ = [
     "by_failure",
     "by_rank",
     "by_value",
+    "by_window",
     "curriculum",
     "draw_once",
     "each",

@@ -62,7 +62,7 @@ def curriculum(params: Tree, draw: Draw, rate: float = 1.0, path: str = "curricu
     whose score is not finite are left out too.
 
     params: stacked parameters of the tasks, leading axis [K].
-    draw: `EVENLY`, `by_failure(...)`, `by_rank(...)` or `by_value(...)`.
+    draw: `EVENLY`, `by_failure(...)`, `by_window(...)`, `by_rank(...)` or `by_value(...)`.
     rate: share of the newest batch in a task's score; its first score counts whole.
     path: what comes before the names of the hyperparameters, which are `rate` and those of `draw`.
 
@@ -139,6 +139,28 @@ def by_failure(even: float = 0.0) -> Draw:
         return (1 - hyper["even"]) * failing + hyper["even"] / len(weights)
 
     return Draw("by failure", probabilities, {"even": np.float32(even)})
+
+
+def by_window(low: float = 0.0, high: float = 1.0, hard: float = 1.0, later: float = 1e9) -> Draw:
+    """Draw tasks that are neither too hard nor too easy, evenly: low < s <= high, where the score s
+    is a rate of success.
+
+    Tasks never seen come first; if there is nothing between the limits, all are drawn.
+
+    hard: in place of `high` once `later` episodes have begun.
+
+    Source: Chen et al., 2025, "Unlocking the potential of difficulty prior in RL-based multimodal
+    reasoning" (offline data curation in two stages).
+    """
+
+    def probabilities(scores: Scores, hyper: Mapping[str, Array]) -> Array:
+        limit = jnp.where(scores.episodes < hyper["later"], hyper["high"], hyper["hard"])
+        inside = (scores.score > hyper["low"]) & (scores.score <= limit)
+        among = jnp.where(scores.seen.all(), inside, ~scores.seen)
+        return _share(among.astype(jnp.float32), jnp.ones_like(among))
+
+    values = {"low": low, "high": high, "hard": hard, "later": later}
+    return Draw("by window", probabilities, {name: np.float32(x) for name, x in values.items()})
 
 
 def by_rank(temperature: float = 0.1, staleness: float = 0.1) -> Draw:

@@ -14,7 +14,7 @@ from jaxrl.core.types import Agent, Batch, Info, Policy, TimeStep, Transition, s
 from jaxrl.envs.bandits.bandit import bandit
 from jaxrl.kit.groups import Replay
 from jaxrl.sources import episodes, kept_groups, mixed, recent, rehearsal, replay, rollouts
-from jaxrl.tasks import EVENLY, by_failure, by_rank, by_value, curriculum
+from jaxrl.tasks import EVENLY, by_failure, by_rank, by_value, by_window, curriculum
 from jaxrl.tasks.curriculum import Scores
 
 K = 5
@@ -85,7 +85,19 @@ def test_failures_are_drawn_by_how_often_they_fail():
         np.testing.assert_allclose(probabilities(by_failure(even), solved), 1 / K)
 
 
-@pytest.mark.parametrize("draw", [by_rank(), by_value(), EVENLY, by_failure()])
+def test_tasks_between_two_limits_are_drawn_once_all_are_seen():
+    rate, all_seen = np.array([0.0, 1.0, 0.25, 0.75, 0.5]), [True] * K
+    draw = by_window(low=0.0, high=0.75, hard=0.25, later=10)
+    for state, expected in (
+        (scores(rate, SEEN), [0, 0, 0, 1, 0]),
+        (scores(rate, all_seen, episodes=9), [0, 0, 1, 1, 1]),
+        (scores(rate, all_seen, episodes=10), [0, 0, 1, 0, 0]),
+        (scores(np.ones(K), all_seen), [1, 1, 1, 1, 1]),
+    ):
+        np.testing.assert_allclose(probabilities(draw, state), np.array(expected) / sum(expected))
+
+
+@pytest.mark.parametrize("draw", [by_rank(), by_value(), EVENLY, by_failure(), by_window()])
 def test_nothing_known_is_drawn_evenly(draw):
     np.testing.assert_allclose(probabilities(draw, scores(np.zeros(K), [False] * K)), 1 / K)
 
