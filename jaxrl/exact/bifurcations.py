@@ -61,7 +61,7 @@ def seek_bifurcation(
 
 
 def branch(update: Update, start: Array, steps: int, size: float, number: int = 1) -> Array:
-    """Return starts [2 * number, P] on both sides of a start [P], `size` away, in the directions that
-    so many updates stretch most."""
+    """Return starts [2 * number, P] on both sides of a start [P], `size` away, in the directions
+    that so many updates stretch most."""
     offsets = size * measure_stretch(update, start, steps, number).directions
     return jnp.concatenate([start + offsets, start - offsets])

@@ -22,7 +22,9 @@ def sum_of_rounds(payoff, strategies, discount):
     total = np.zeros(2)
     for t in range(2000):
         total += discount**t * payoff.reshape(2, -1) @ joint
-        joint = sum(p * np.outer(x, y).ravel() for p, x, y in zip(joint, one[1:], other[1:]))
+        joint = sum(
+            p * np.outer(x, y).ravel() for p, x, y in zip(joint, one[1:], other[1:], strict=True)
+        )
     return (1 - discount) * total
 
 

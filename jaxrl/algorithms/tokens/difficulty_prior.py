@@ -1,8 +1,8 @@
-"""GRPO that knows how hard its prompts are (Chen et al., 2025, "Unlocking the potential of difficulty
-prior in RL-based multimodal reasoning", arXiv:2505.13261). A survey by the policy that is not trained
-yet asks each prompt of a fixed set; the share of right answers in its group is the prompt's
-difficulty from then on. Prompts that are too easy or too hard are not asked again, and in a second
-stage only the harder ones of the others are. While learning, the advantages of a group are
+"""GRPO that knows how hard its prompts are (Chen et al., 2025, "Unlocking the potential of
+difficulty prior in RL-based multimodal reasoning", arXiv:2505.13261). A survey by the policy that
+is not trained yet asks each prompt of a fixed set; the share of right answers in its group is the
+prompt's difficulty from then on. Prompts that are too easy or too hard are not asked again, and in
+a second stage only the harder ones of the others are. While learning, the advantages of a group are
 multiplied by a weight that falls with its own share of right answers.
 
 An answer is right if its return is above 0. Which function the weight is could not be confirmed:
@@ -38,8 +38,8 @@ class CuratedSet:
     count: int = static(1024, low=1, high=MANY)
     """Number of prompts in the set."""
     rate: float = hyper(0.0, low=0, high=1)
-    """Share of the newest group of answers in a prompt's rate of success. 0: that of its first group,
-    as in the paper."""
+    """Share of the newest group of answers in a prompt's rate of success. 0: the rate is that of
+    the first group, as in the paper."""
     low: float = hyper(0.0, low=0, high=1)
     """Rate of success above which a prompt is not too hard to be asked."""
     high: float = hyper(0.99, low=0, high=1)
@@ -66,8 +66,8 @@ class Curated(Groups):
 
 @group
 class Weight:
-    """Weight of a group's advantages: low + (high - low) / (1 + exp(slope (p - middle))), where p is
-    the share of right answers. The defaults are GRPO-LEAD's."""
+    """Weight of a group's advantages: low + (high - low) / (1 + exp(slope (p - middle))), where p
+    is the share of right answers. The defaults are GRPO-LEAD's."""
 
     low: float = hyper(0.4, low=0)
     """Weight of ever easier prompts."""
@@ -92,7 +92,7 @@ class Config(grpo.Config):
 
 
 def weighted_advantage(net: Net, batch: Batch, answers: int) -> Array:
-    """Return the advantage of each step [T, B]: of its answer in its group, times the group's weight."""
+    """Return the advantage of each step [T, B]: that of its answer, times its group's weight."""
     w, returns = net.hyper.weight, returns_of(batch).reshape(-1, answers)
     weight = losses.difficulty_weights(returns > 0, None, w.low, w.high, w.middle, w.slope)
     each = (weight * losses.group_relative(returns)).reshape(-1)

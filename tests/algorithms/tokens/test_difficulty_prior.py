@@ -16,8 +16,8 @@ ENV = envs.make("judged_words", letters=2, length=3)
 PROMPTS, ANSWERS, SURVEY, STAGE = 4, 4, 12, 20
 SETTINGS = {
     "prompts": PROMPTS, "answers": ANSWERS, "recurrent": 16, "transformer": 0, "minibatches": 1,
-    "optimizer.learning_rate": 0.01, "count": 16, "survey": float(SURVEY), "pool.high": 0.75,
-    "pool.hard": 0.5, "pool.later": float(STAGE * PROMPTS * ANSWERS),
+    "optimizer.learning_rate": 0.01, "count": 16, "survey": float(SURVEY), "pool.low": 0.3,
+    "pool.high": 0.7, "pool.hard": 0.55, "pool.later": float(STAGE * PROMPTS * ANSWERS),
 }  # fmt: skip
 
 
@@ -51,13 +51,14 @@ def test_it_surveys_its_prompts_and_learns_from_those_in_between_and_then_from_t
     (first, _), (surveyed, known), (middle, later), (_, last) = learn(random.key(0))
     assert known.seen.all() and known.episodes == SURVEY * PROMPTS * ANSWERS
     rate = np.asarray(known.score)
-    assert (rate == 0).any() and (rate == 1).any() and ((rate > 0) & (rate < 0.75)).any()
+    inside = lambda high: (rate > 0.3) & (rate <= high)
+    assert 0 < inside(0.55).sum() < inside(0.7).sum() < len(rate)
     for x, y in zip(jax.tree.leaves(first), jax.tree.leaves(surveyed), strict=True):
         np.testing.assert_array_equal(x, y)
     changed = jax.tree.map(lambda x, y: (x != y).any(), surveyed, middle)
     assert any(jax.tree.leaves(changed))
     np.testing.assert_array_equal(later.score, rate)  # they are those of the first policy
     asked = np.asarray(later.last) > known.episodes
-    assert asked.any() and ((rate[asked] > 0) & (rate[asked] <= 0.75)).all()
+    assert asked.any() and inside(0.7)[asked].all()
     asked = np.asarray(last.last) > later.episodes
-    assert asked.any() and ((rate[asked] > 0) & (rate[asked] <= 0.5)).all()
+    assert asked.any() and inside(0.55)[asked].all()

@@ -46,6 +46,7 @@ READ_AFTER = {("archer", "critic")}  # values that are read where an utterance h
 SETTINGS = {
     "recurrent": 0, "transformer": 0, "prompts": 4, "answers": 4, "num_envs": 16, "k": 2,
     "epochs": 2, "minibatches": 2, "informative": 0.0, "critic_steps": 0.0, "warmup": 0.0,
+    "survey": 0.0,
     "kl.weight": 0.1, "entropy_weight": 0.1, "optimizer.learning_rate": 0.1,
     "optimizer.eps": 1e-8, "critic_optimizer.learning_rate": 0.1,
 }  # fmt: skip
