@@ -58,6 +58,15 @@ def orthogonal(scale: float = 1.0):
     return init
 
 
+def orthogonal_by_qr(key: jax.Array, shape: tuple[int, ...], dtype=jnp.float32) -> jax.Array:
+    """Draw what `jax.nn.initializers.orthogonal()` draws; runs that are vmapped draw in turn.
+
+    LAPACK's QR of a batch never returned in jitted programs on the CPU (jaxlib 0.10.2).
+    """
+    draw = lambda key: jax.nn.initializers.orthogonal()(key, shape, dtype)
+    return jax.custom_batching.sequential_vmap(draw)(key)
+
+
 INITIALIZERS: dict[str, Callable[[float], Any]] = {
     "lecun": lambda scale: jax.nn.initializers.lecun_normal(),
     "orthogonal": orthogonal,

@@ -12,6 +12,7 @@ from jax import lax
 from jaxrl.core import trees
 from jaxrl.core.types import Array
 from jaxrl.networks.compute import product
+from jaxrl.networks.initializers import orthogonal_by_qr
 
 
 def _dot_general(x, w, dimension_numbers, precision=None, preferred_element_type=None):
@@ -34,8 +35,7 @@ class Cell(nn.Module):
 
         def gate(name: str, bias: bool = False) -> tuple[Array, Array]:
             make = functools.partial(nn.Dense, self.width, dot_general=_dot_general)
-            orthogonal = nn.initializers.orthogonal()
-            from_memory = make(use_bias=bias, kernel_init=orthogonal, name=f"h{name}")
+            from_memory = make(use_bias=bias, kernel_init=orthogonal_by_qr, name=f"h{name}")
             return make(name=f"i{name}")(x), from_memory(memory)
 
         reset = nn.sigmoid(operator.add(*gate("r")))

@@ -124,3 +124,17 @@ def test_initializers_by_name():
     assert gram_error(weights, 0.5) < 1e-5
     with pytest.raises(errors.UserError, match="'lecum'; did you mean 'lecun'"):
         initializers.initializer("lecum", 1.0)
+
+
+def test_runs_that_are_vmapped_draw_one_at_a_time():
+    """Batches of LAPACK's QR never returned, in programs with several."""
+    shapes = [(64, 64), (32, 96), (32, 32), (64, 32)]
+    draw = lambda key: [initializers.orthogonal_by_qr(key, shape) for shape in shapes]
+    keys = jax.random.split(random.key(0), 3)
+    program = jax.jit(jax.vmap(draw)).lower(keys).compile()
+    calls = [line for line in program.as_text().splitlines() if "lapack" in line]
+    assert calls and not any("f32[3," in line for line in calls)
+    for number, drawn in enumerate(zip(*program(keys), strict=True)):
+        for found, shape in zip(drawn, shapes, strict=True):
+            expected = jax.nn.initializers.orthogonal()(keys[number], shape)
+            np.testing.assert_array_equal(found, expected)
