@@ -1,4 +1,4 @@
-"""What rewards by length and repetition ask for: their KL-regularized optima over all texts.
+"""Rewards by length and repetition, by their KL-regularized optima over all texts.
 
 A text is up to six letters of three, and an end. The reference writes letters by the last one. A
 text with all six letters is as long as the limit, too long. To one prompt the longer texts are
@@ -141,7 +141,7 @@ def errors(key: Key) -> dict[str, Array]:
 def exchange(rewards: Rewards) -> Rewards:
     """Pay right answers as wrong ones, by length."""
 
-    def found(net, batch, ngram):
+    def pay(net, batch, ngram):
         hyper = net.hyper
         ends = hyper.length
         turned = dataclasses.replace(
@@ -154,11 +154,11 @@ def exchange(rewards: Rewards) -> Rewards:
         net = SimpleNamespace(hyper=dataclasses.replace(hyper, length=turned))
         return rewards(net, batch, ngram)
 
-    return found
+    return pay
 
 
-def unpunished(rewards: Rewards) -> Rewards:
-    """Leave repetitions unpunished."""
+def forgive(rewards: Rewards) -> Rewards:
+    """Leave repetitions forgive."""
     return lambda net, batch, ngram: rewards(net, batch, ngram) * jnp.array([1.0, 0.0])
 
 
@@ -187,14 +187,14 @@ CLAIM = Exact(
     errors=errors,
     planted={
         "the ends of the cosines are exchanged": wrong(exchange(typed_rewards)),
-        "repetitions are not punished": wrong(unpunished(typed_rewards)),
+        "repetitions are not punished": wrong(forgive(typed_rewards)),
     },
     tolerance=1e-9,
     effect=1e-2,
     seeds=20,
     minutes=1.0,
-    notes="The classic reward is 1 for right texts and 0 for others, also for too long ones. Longer "
-    "texts are right more often, up to the limit; each is right or not for good. Margins were set "
+    notes="The classic reward is 1 for right texts and 0 for others, also for too long ones. "
+    "Longer texts are right more often, up to the limit; each is right or not for good. Margins were set "
     "after trials of three other draws. One trial compared with 2 for right texts and -10 for all "
     "others, at a weight of 2 of the divergence: there rewards by length made texts right less "
     "often, by 0.12 and 0.18 in two of three draws, and too long as often, as they pay wrong texts "
@@ -208,7 +208,7 @@ CLAIM = Exact(
         Mutation(
             "repetitions are not punished",
             "jaxrl.algorithms.tokens.long_cot:typed_rewards",
-            unpunished,
+            forgive,
         ),
     ),
 )

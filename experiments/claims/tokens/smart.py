@@ -53,7 +53,7 @@ def texts(policy: Array, chances: Array) -> Array:
     return ordered * jnp.prod(jnp.where(SOLVED, chances, 1 - chances), -1)
 
 
-def learned(strategies: Strategies, policy: Array, chances: Array, refine: bool) -> Array:
+def weigh(strategies: Strategies, policy: Array, chances: Array, refine: bool) -> Array:
     """Return the expected weight of each solver in the likelihood that a round maximizes."""
     found, number = strategies(jnp.asarray(TURN), jnp.asarray(ORDER.T), jnp.asarray(REWARD))
     kept = (number >= 0) if refine else number == 0
@@ -63,13 +63,13 @@ def learned(strategies: Strategies, policy: Array, chances: Array, refine: bool)
 
 def follow(strategies: Strategies, chances: Array, refine: bool) -> Array:
     """Return the policy after the rounds, as log-probabilities."""
-    step = lambda _, x: jax.nn.log_softmax(jnp.log(learned(strategies, x, chances, refine)))
+    step = lambda _, x: jax.nn.log_softmax(jnp.log(weigh(strategies, x, chances, refine)))
     return jax.lax.fori_loop(0, ROUNDS, step, jnp.asarray(BEGIN))
 
 
 def slope(strategies: Strategies, policy: Array, chances: Array) -> Array:
     """Return the gradient of a round's likelihood at what the round ends with."""
-    weight = learned(strategies, policy, chances, True)
+    weight = weigh(strategies, policy, chances, True)
     after = jnp.log(weight / weight.sum())
 
     def loss(logits):
@@ -119,11 +119,11 @@ def errors(key: Key) -> dict[str, Array]:
 def first_alone(strategies: Strategies) -> Strategies:
     """Leave out texts whose first attempt fails."""
 
-    def found(turn, action, reward):
+    def first(turn, action, reward):
         strategy, number = strategies(turn, action, reward)
         return strategy, jnp.where(number == 0, 0, -1)
 
-    return found
+    return first
 
 
 def as_attempted(strategies: Strategies) -> Strategies:
