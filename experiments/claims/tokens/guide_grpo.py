@@ -31,7 +31,7 @@ Surrogate = Callable[..., Array]  # like `shaped_surrogate`
 
 
 class Kinds(NamedTuple):
-    """How probable answers are by the place of their first error, [STEPS], and right ones, []."""
+    """Chances of answers, by the place of their first error, [STEPS], and right ones, []."""
 
     wrong: Array
     right: Array
@@ -72,7 +72,7 @@ def expected_loss(
     return of_right + (of_wrong * (errors * each[:, 1:]).sum(-1)).sum()
 
 
-def clipped(now: Array, behavior: Array) -> Array:
+def clip(now: Array, behavior: Array) -> Array:
     """Return GRPO's loss of tokens with an advantage of 1."""
     return losses.clipped_surrogate(now, behavior, jnp.ones_like(now), SETTINGS.clip)
 
@@ -84,13 +84,13 @@ def with_hints(shaped: Surrogate, logits: Array) -> Array:
     hinted = jax.nn.log_softmax(old.at[:, 0].add(HINT))
     failed = (1 - kinds_of(old).right) ** SIZE
     one = lambda now, then: shaped(now, then, jnp.ones_like(now), SETTINGS.shaping)
-    return expected_loss(clipped, now, old, SIZE) + failed * expected_loss(one, now, hinted, SIZE)
+    return expected_loss(clip, now, old, SIZE) + failed * expected_loss(one, now, hinted, SIZE)
 
 
 def without(logits: Array) -> Array:
     """Return GRPO's expected loss in groups twice as large, of as many answers."""
     now = jax.nn.log_softmax(logits)
-    return expected_loss(clipped, now, jax.lax.stop_gradient(now), 2 * SIZE)
+    return expected_loss(clip, now, jax.lax.stop_gradient(now), 2 * SIZE)
 
 
 def learn(loss: Callable[[Array], Array], begin: Array) -> Array:
