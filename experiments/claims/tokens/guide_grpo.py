@@ -48,7 +48,7 @@ def advantages(right: Array, size: int) -> tuple[Array, Array]:
     """Return the expected advantages of a right answer and of a wrong one in groups of `size`,
     where others are right with a probability."""
     count = np.arange(size)  # of others that are right
-    ways = np.array([math.comb(size - 1, n) for n in count])
+    ways = jnp.array([math.comb(size - 1, n) for n in count])
     chance = ways * right**count * (1 - right) ** (size - 1 - count)
     of_groups = lambda n: losses.group_relative(jnp.asarray(np.arange(size) < n[:, None], float))
     return chance @ of_groups(count + 1)[:, 0], chance @ of_groups(count)[:, -1]
