@@ -67,13 +67,23 @@ class Config(Clipped):
     """Ratio of hinted answers at which its shaped value is a half (gamma)."""
 
 
+def shaped_surrogate(
+    log_prob: Array, behavior_log_prob: Array, advantage: Array, shaping: Array | float
+) -> Array:
+    """Return the surrogate -A r / (r + shaping) of tokens that were written with a hint, [...].
+
+    log_prob: [...], without the hint. behavior_log_prob: [...], with it, when they were written.
+    """
+    ratio = losses.importance_ratio(log_prob, behavior_log_prob)
+    return -advantage * ratio / (ratio + shaping)
+
+
 @loss("actor_critic", name="loss")
 def guide_loss(net: Net, x: Sample) -> LossOutput:
     """Compute the clipped surrogate of each token, or the shaped one of hinted answers."""
     now, h = evaluate(net, x), net.hyper
     clipped = losses.clipped_surrogate(now.log_prob, x.log_prob, x.advantage, h.clip)
-    ratio = losses.importance_ratio(now.log_prob, x.log_prob)
-    shaped = -x.advantage * ratio / (ratio + h.shaping)
+    shaped = shaped_surrogate(now.log_prob, x.log_prob, x.advantage, h.shaping)
     return token_output(net, x, now, jnp.where(x.target > 0, shaped, clipped))
 
 
