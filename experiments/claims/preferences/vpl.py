@@ -114,7 +114,7 @@ def train(key: Key, x: Answered, loss: Loss | None) -> dict[str, Any]:
 
     keys = jax.random.split(step_key, STEPS)
     (params, _), _ = jax.lax.scan(step, (params, optimizer.init(params)), keys)
-    return params
+    return params  # pyright: ignore[reportReturnType]
 
 
 def figures(params: dict[str, Any], seen: Answered, asked: Answered, personal: bool) -> dict:
