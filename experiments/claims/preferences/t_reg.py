@@ -191,6 +191,8 @@ CLAIM = Exact(
     "the correlation with credit by 0.01 to 0.04. Over all settings DPO's best correlation was the "
     "higher one, with a beta of 0.3 after 100 steps, where gold reward is low. Means are of 32 "
     "problems.",
+    diagnosis="The correlation with credit was higher by the margin on 7 of 8 seeds, gold reward "
+    "on 5. On the others gold reward was within 0.01 of DPO's once, and below it by 0.04 and 0.11.",
     mutations=(
         Mutation("better and worse exchanged", "jaxrl.losses:t_reg", exchange),
         Mutation("no credit within an answer", "jaxrl.losses:t_reg", spread_evenly),
