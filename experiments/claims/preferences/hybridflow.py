@@ -150,12 +150,13 @@ CLAIM = Exact(
     effect=1e-2,
     seeds=5,
     minutes=4.0,
-    notes="The first attempt had two seeds, which are too few for a verdict, and no error; here are "
-    "five, and each program is compiled once. The first two lines of the table are of DeepSpeed-Chat, which splits weights over all "
-    "devices in training, and of HybridFlow-V, which gathers a replica's weights. Redundant "
-    "weights of both are compared where generation is split, and otherwise than training. Memory "
-    "is that of a single kernel, since XLA gathers one after another, up to 1,024 bytes. No "
-    "number depends on the weights that a seed draws, except whether they arrive.",
+    notes="The first attempt had two seeds, which are too few for a verdict, and no error; here "
+    "are five, and each program is compiled once. The first two lines of the table are of "
+    "DeepSpeed-Chat, which splits weights over all devices in training, and of HybridFlow-V, which "
+    "gathers a replica's weights. Redundant weights of both are compared where generation is "
+    "split, and otherwise than training. Memory is that of a single kernel, since XLA gathers one "
+    "after another, up to 1,024 bytes. No number depends on the weights that a seed draws, except "
+    "whether they arrive.",
     mutations=(
         Mutation(
             "neighbors share a replica in generation",

@@ -146,6 +146,11 @@ CLAIM = Exact(
     "problems. A trial of two seeds with 16 problems came first: there the leads did what is "
     "claimed, and self-rewarding ended with the higher reward, by 0.13 and 0.16; what is claimed "
     "is what the paper says.",
+    diagnosis="What is claimed of the leads held on every seed, and the reward missed on every "
+    "seed. Here the lead narrows because rejected answers become as good as chosen ones, and the "
+    "judge still tells them apart, so that little is lost; and half of the updates train the "
+    "future policy, from which the policy begins anew. A judge that errs more on answers that are "
+    "alike, as a language model may, was not tried.",
     mutations=(
         Mutation(
             "rejected answers of the present",
