@@ -35,6 +35,14 @@ class ClaimFile:
         """The file of its attempts."""
         return self.path.with_suffix(".jsonl")
 
+    @property
+    def devices(self) -> int:
+        """Number of devices, virtual ones on a CPU, that it needs: its constant DEVICES, or 1."""
+        for node in ast.parse(self.path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "DEVICES":
+                return ast.literal_eval(node.value)
+        return 1
+
     def load(self) -> Declaration:
         """Import the file and return what it declares. Raises `UserError` if that is no claim."""
         name = f"experiments.claims.{self.family}.{self.path.stem}"

@@ -349,6 +349,9 @@ def child(claim: ClaimFile, budget: str, options: Mapping[str, str]) -> int:
     """Run one claim in this process, and return the exit code."""
     if hasattr(os, "sched_setaffinity"):  # before JAX counts them
         os.sched_setaffinity(0, map(int, options["cores"].split(",")))
+    if (count := claim.devices) > 1:  # before JAX makes them
+        flag = f"--xla_force_host_platform_device_count={count}"
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flag}"
     if "mutate" in options:
         return 0 if try_mutations(claim) else 1
     if {"replay", "renamed"} & set(options):
