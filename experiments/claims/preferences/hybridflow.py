@@ -107,7 +107,7 @@ def errors_of(key: Key, ways: Mapping[str, str], back: bool = True) -> dict[str,
     found: dict[str, Array] = {}
 
     def add(name: str, error: Array) -> None:
-        found[name] = jnp.maximum(found.get(name, jnp.float64(0)), error)
+        found[name] = jnp.maximum(found.get(name, jnp.float64(0)), error)  # pyright: ignore[reportArgumentType]
 
     for groups in SIZES:
         for line, grouping in ways.items():
