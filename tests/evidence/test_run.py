@@ -203,6 +203,14 @@ def test_the_claims_of_this_repository_are_found():
     assert {claim.family for claim in found.values()} <= set(families.NAMES)
 
 
+def test_a_claim_names_the_devices_that_it_needs(tmp_path):
+    path = tmp_path / "words.py"
+    for text, expected in (("A, B = 1, 2\n", 1), ("A = 1\nDEVICES = 8\n", 8)):
+        path.write_text(text)
+        assert listing.ClaimFile("words", "family", path, "exact", "It holds.").devices == expected
+    assert listing.discover(ROOT)["hybridflow"].devices == 8
+
+
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
