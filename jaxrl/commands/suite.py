@@ -174,6 +174,11 @@ def train(run: Run) -> None:
     """Train the run, or continue it if it is not finished."""
     from jaxrl.runtime import training
 
+    if run.first is not None:
+        path = Path(run.config.warm_start)
+        with files.explain_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            configuration.write(run.first, path)
     training.train(resume_config(run) if run.folder.exists() else run.config)
 
 

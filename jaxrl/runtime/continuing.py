@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import hashlib
-import json
 import warnings
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -194,9 +192,7 @@ def warm_start_experiment(config: Experiment) -> Experiment:
     del settings["track"]  # does not affect what is trained
     if configuration.is_file(first.warm_start):  # its content counts, not its path
         settings["warm_start"] = warm_start_experiment(first).name
-    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
-    name = f"{run_folder.slug(first.algorithm)}-{run_folder.slug(first.env)}-{digest}"
-    return dataclasses.replace(first, name=name)
+    return dataclasses.replace(first, name=run_folder.name_by_settings(settings))
 
 
 def _fork(

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
+import json
 import os
 import re
 import shlex
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +112,13 @@ def publish(folder: Path, name: str, stem: str) -> Path:
 def slug(name: str) -> str:
     """Return `name` as a part of a folder's name."""
     return "".join(c if c.isalnum() else "_" for c in name).strip("_")
+
+
+def name_by_settings(settings: Mapping[str, Any]) -> str:
+    """Return a name of the run with these settings that another run does not have."""
+    text = json.dumps(settings, sort_keys=True, default=str)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+    return f"{slug(settings['algorithm'])}-{slug(settings['env'])}-{digest}"
 
 
 def _already_exists(folder: Path) -> UserError:

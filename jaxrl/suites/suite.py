@@ -63,10 +63,20 @@ class Change:
 
 
 @dataclasses.dataclass(frozen=True)
+class First:
+    """An algorithm by which another begins: what is trained before it, with the same seeds."""
+
+    algorithm: str
+    steps: int
+    agent: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
 class SuiteAlgorithm:
     """An algorithm of a suite with its settings, and how long and where it is trained.
 
     minutes: estimated time of a run on two cores of an ordinary machine, for the plan.
+    first: what it is warm-started from.
     environments: names of the environments; empty for all.
     changes: what differs in an environment, by its name.
     """
@@ -78,6 +88,7 @@ class SuiteAlgorithm:
     agent: dict[str, Any] = dataclasses.field(default_factory=dict)
     environments: tuple[str, ...] = ()
     changes: dict[str, Change] = dataclasses.field(default_factory=dict)
+    first: First | None = None
 
     def budget(self, environment: str) -> tuple[int, int]:
         """Return the steps and the seeds of a run in `environment`."""
@@ -144,6 +155,7 @@ class Run:
     """An algorithm in an environment, with all of its seeds: one run folder.
 
     too_long: whether it takes longer than the suite's `longest`.
+    first: the run that it is warm-started from, which is to stand in the file `config.warm_start`.
     """
 
     algorithm: str
@@ -151,6 +163,7 @@ class Run:
     config: Experiment
     minutes: float
     too_long: bool = False
+    first: Experiment | None = None
 
     @property
     def folder(self) -> Path:
@@ -185,7 +198,10 @@ def read(name: str) -> Suite:
     for name, entry in algorithms.items():
         if "changes" in _mapping(f"the algorithm '{name}' of '{path}'", entry):
             changes = make(Change, f"what changes for '{name}' in", entry["changes"])
-            algorithms[name] = entry | {"changes": changes}
+            entry = algorithms[name] = entry | {"changes": changes}
+        if "first" in entry:
+            first = _make(First, f"what '{name}' of '{path}' begins with", entry["first"])
+            algorithms[name] = entry | {"first": first}
     data["algorithms"] = make(SuiteAlgorithm, "the algorithm", algorithms)
     for name, place in data["environments"].items():
         if place.score and place.score not in SCORES:
@@ -276,23 +292,39 @@ def runs(
             minutes = entry.minutes if change.minutes is None else change.minutes
             minutes *= number / planned
             place, suffix = suite.environments[environment], f"-{seeds}-seeds" if seeds else ""
+            shared = {
+                "env": place.env,
+                "env_params": place.env_params,
+                "wrappers": place.wrappers,
+                "seeds": number,
+                "evaluate_episodes": suite.episodes,
+                "evaluate_greedy": place.greedy,
+            }
+            out = Path("runs") / "suites" / suite.name
             config = configuration.experiment(
                 {
+                    **shared,
                     "algorithm": entry.algorithm,
-                    "env": place.env,
-                    "env_params": place.env_params,
-                    "wrappers": place.wrappers,
                     "steps": steps,
-                    "seeds": number,
                     "evaluate_every": steps // EVALUATIONS,
-                    "evaluate_episodes": suite.episodes,
-                    "evaluate_greedy": place.greedy,
-                    "out": str(Path("runs") / "suites" / suite.name),
+                    "out": str(out),
                     "name": f"{run_folder.slug(algorithm)}-{run_folder.slug(environment)}{suffix}",
                     "agent": _lay_over(_lay_over(place.agent, entry.agent), change.agent),
                 }
             )
-            found.append(Run(algorithm, environment, config, minutes, minutes > suite.longest))
+            first = None
+            if entry.first is not None:
+                given = {
+                    **shared,
+                    "algorithm": entry.first.algorithm,
+                    "steps": entry.first.steps,
+                    "agent": _lay_over(place.agent, entry.first.agent),
+                }
+                first = configuration.experiment(given)
+                path = out / "first" / f"{run_folder.name_by_settings(given)}.yaml"
+                config = dataclasses.replace(config, warm_start=str(path))
+            too_long = minutes > suite.longest
+            found.append(Run(algorithm, environment, config, minutes, too_long, first))
     return found
 
 

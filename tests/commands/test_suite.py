@@ -247,6 +247,33 @@ def test_an_environment_can_have_a_budget_and_settings_of_its_own(suite, tmp_pat
     assert capsys.readouterr().out.splitlines()[-1].startswith("2.0 hours")
 
 
+FIRST = """
+    algorithm: ppo
+    first:
+      algorithm: ppo
+      steps: 40
+      agent: {rollouts: {num_envs: 4, num_steps: 10}, torso: {hidden: [4]}}
+""".strip("\n")
+
+
+@pytest.mark.slow
+def test_an_algorithm_can_begin_with_another(suite, tmp_path):
+    """Here PPO begins with PPO, in the same environment with the same seeds."""
+    read = change_suite(tmp_path, ("    algorithm: ppo", FIRST))
+    (run,) = command.runs(read, ["PPO"], ["bandit"], 2)
+    assert run.first is not None and (run.first.steps, run.first.env) == (40, "bandit")
+    assert run.first.seeds == run.config.seeds == 2 and run.first.agent.torso.hidden == (4,)
+    assert command.main([suite, "--algorithms", "PPO", "--environments", "bandit"]) == 0
+    (record,) = command.read_records(read, tmp_path / "docs" / "suites")
+    (now,) = command.runs(read, ["PPO"], ["bandit"])
+    assert record["config"]["warm_start"] == now.config.warm_start
+    folders = {x.name for x in (tmp_path / "runs" / "suites" / "two").iterdir()}
+    assert len(folders) == 3 and {"first", "PPO-bandit"} < folders
+    assert not page.outdated_records(read, [record])
+    changed = change_suite(tmp_path, ("    algorithm: ppo", FIRST.replace("40", "80", 1)))
+    assert page.outdated_records(changed, [record])
+
+
 def test_an_environment_can_have_settings_of_every_agent_and_sampled_actions(suite, tmp_path):
     bandit = "bandit: {env: bandit, low: 0, high: 1, random: 0.1"
     mine = bandit + ", greedy: false, agent: {torso: {hidden: [8]}, optimizer: {learning_rate: 1}}"
