@@ -1,4 +1,4 @@
-"""Where learning dynamics part: finite-time Lyapunov exponents of any update, and starts beside a
+"""Points at which learning dynamics part: finite-time Lyapunov exponents of any update, and starts beside a
 point from which small differences grow most (Lorraine et al., 2022, "Lyapunov exponents for
 diversity in differentiable games", arXiv:2112.14570)."""
 
@@ -16,7 +16,7 @@ Update = Callable[[Array], Array]  # parameters [P] -> parameters after one upda
 
 
 class Stretch(NamedTuple):
-    """How a number of updates stretches small differences of their start."""
+    """Factors by which a number of updates stretches small differences of their start."""
 
     exponents: Array
     """Logarithms of the factors, for each update: [n], the largest first."""

@@ -50,12 +50,12 @@ def lola(values: Values, params: Array, rate: Array | float, look: Array | float
     first-order Taylor expansion, but the value itself.
     """
 
-    def hoped(own: Array, player: int) -> Array:
+    def value_ahead(own: Array, player: int) -> Array:
         met = params.at[player].set(own)
         other = met[1 - player] + look * own_gradients(values, met)[1 - player]
         return values(met.at[1 - player].set(other))[player]
 
-    gradient = jnp.stack([jax.grad(hoped)(params[player], player) for player in (0, 1)])
+    gradient = jnp.stack([jax.grad(value_ahead)(params[player], player) for player in (0, 1)])
     return params + rate * gradient
 
 
