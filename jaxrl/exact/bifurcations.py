@@ -1,6 +1,6 @@
-"""Points at which learning dynamics part: finite-time Lyapunov exponents of any update, and starts beside a
-point from which small differences grow most (Lorraine et al., 2022, "Lyapunov exponents for
-diversity in differentiable games", arXiv:2112.14570)."""
+"""Points at which learning dynamics part: finite-time Lyapunov exponents of any update, and starts
+beside a point from which small differences grow most (Lorraine et al., 2022, "Lyapunov exponents
+for diversity in differentiable games", arXiv:2112.14570)."""
 
 from __future__ import annotations
 
