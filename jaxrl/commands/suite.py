@@ -154,8 +154,14 @@ def is_finished(run: Run) -> bool:
 
 def resume_config(run: Run) -> Experiment:
     """Return the configuration by which the run continues in its folder."""
+    from jaxrl.runtime import continuing
+
     generator = run_folder.read_config(run.folder).generator
-    return dataclasses.replace(run.config, resume=str(run.folder), generator=generator)
+    config = dataclasses.replace(run.config, resume=str(run.folder), generator=generator)
+    if run.first is None:
+        return config
+    first = continuing.first_of(config, run.first)  # whose folder stands for its file by now
+    return dataclasses.replace(config, warm_start=str(Path(first.out) / first.name))
 
 
 def check(run: Run) -> None:

@@ -59,9 +59,10 @@ def orthogonal(scale: float = 1.0):
 
 
 def orthogonal_by_qr(key: jax.Array, shape: tuple[int, ...], dtype=jnp.float32) -> jax.Array:
-    """Draw what `jax.nn.initializers.orthogonal()` draws; runs that are vmapped draw in turn.
+    """Draw what `jax.nn.initializers.orthogonal()` draws, one vmapped run after another.
 
-    LAPACK's QR of a batch never returned in jitted programs on the CPU (jaxlib 0.10.2).
+    Recorded runs with a memory began with these weights; `orthogonal` draws others, without LAPACK.
+    QR of a batch never returned in jitted programs on the CPU (jaxlib 0.10.2).
     """
     draw = lambda key: jax.nn.initializers.orthogonal()(key, shape, dtype)
     return jax.custom_batching.sequential_vmap(draw)(key)

@@ -180,12 +180,16 @@ def initial_progress(
 
 
 def warm_start_experiment(config: Experiment) -> Experiment:
-    """Return the run that `config.warm_start`, a YAML file, describes.
+    """Return the run that `config.warm_start`, a YAML file, describes, as `first_of` names it."""
+    return first_of(config, configuration.experiment(configuration.read(config.warm_start)))
+
+
+def first_of(config: Experiment, first: Experiment) -> Experiment:
+    """Return `first` as the run from which that of `config` is warm-started.
 
     It has the seeds, generator and `out` of `config`, and a folder named for its settings, so that
     it is trained only once.
     """
-    first = configuration.experiment(configuration.read(config.warm_start))
     for name in ("seed", "seeds", "generator", "out", "trust", "quiet"):
         first = dataclasses.replace(first, **{name: getattr(config, name)})
     settings = configuration.to_dict(first) | {"out": "", "name": ""}

@@ -75,7 +75,8 @@ class First:
 class SuiteAlgorithm:
     """An algorithm of a suite with its settings, and how long and where it is trained.
 
-    minutes: estimated time of a run on two cores of an ordinary machine, for the plan.
+    minutes: estimated time of a run on two cores of an ordinary machine, with what it begins with,
+        for the plan.
     first: what it is warm-started from.
     environments: names of the environments; empty for all.
     changes: what differs in an environment, by its name.

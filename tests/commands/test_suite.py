@@ -263,9 +263,11 @@ def test_an_algorithm_can_begin_with_another(suite, tmp_path):
     (run,) = command.runs(read, ["PPO"], ["bandit"], 2)
     assert run.first is not None and (run.first.steps, run.first.env) == (40, "bandit")
     assert run.first.seeds == run.config.seeds == 2 and run.first.agent.torso.hidden == (4,)
-    assert command.main([suite, "--algorithms", "PPO", "--environments", "bandit"]) == 0
-    (record,) = command.read_records(read, tmp_path / "docs" / "suites")
+    arguments = [suite, "--algorithms", "PPO", "--environments", "bandit"]
     (now,) = command.runs(read, ["PPO"], ["bandit"])
+    assert command.main(arguments) == 0 and command.is_finished(now)
+    assert command.main(arguments) == 0  # it is not trained again, and not refused
+    (record,) = command.read_records(read, tmp_path / "docs" / "suites")
     assert record["config"]["warm_start"] == now.config.warm_start
     folders = {x.name for x in (tmp_path / "runs" / "suites" / "two").iterdir()}
     assert len(folders) == 3 and {"first", "PPO-bandit"} < folders
