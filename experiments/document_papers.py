@@ -33,7 +33,7 @@ estimators, solvers, networks, environments), and {missing} are not here yet.** 
 its docstring names the paper as its source; parts need not add up to the whole of a paper.
 
 - A *claim* is what the paper asserts, tested here at a small scale; [CLAIMS.md](../CLAIMS.md) says
-  what the verdicts mean.
+  what the verdicts mean. Where none can be tested, the table says why.
 - *Class* says what jaxrl plans: A is core, B is built at a reduced scale, C is an idea or a
   diagnostic to absorb. A paper without a class is on no such list, but is implemented here."""
 
@@ -110,7 +110,7 @@ def _claims(paper: Paper) -> str:
         (path,) = (ROOT / "experiments" / "claims").glob(f"*/{id.replace('-', '_')}.py")
         label = verdict if id == paper.id else f"{id}: {verdict}"
         found.append(f"[{label}](../{path.relative_to(ROOT).as_posix()})")
-    return "; ".join(found) or "not yet"
+    return "; ".join(found) or (f"none: {paper.no_claim}" if paper.no_claim else "not yet")
 
 
 if __name__ == "__main__":

@@ -120,7 +120,8 @@ def papers() -> Iterable[Line]:
         about = [paper.family, paper.tier and f"class {paper.tier}", str(paper.year or "")]
         about += [f"arXiv:{paper.arxiv}" if paper.arxiv else "", *paper.also]
         names = ", ".join(part.name for part in here.get(paper.id, ())) or "not yet"
-        claims = (f"; claim {id}: {said}" for id, said in index.verdicts(paper).items())
+        claims = [f"; claim {id}: {said}" for id, said in index.verdicts(paper).items()]
+        claims += [f"; no claim: {paper.no_claim}"] if paper.no_claim else []
         title = f"{paper.title} ({', '.join(filter(None, about))})"
         yield paper.id, f"{title}: {names}{''.join(claims)}"
 

@@ -42,6 +42,7 @@ class Paper:
     here: names of parts that implement it and do not cite it.
     only_cites: names of parts that cite it and implement none of it.
     claims: ids of its claims besides one with its own id.
+    no_claim: why none is tested here, if that will stay so; "" otherwise.
     """
 
     id: str
@@ -54,6 +55,7 @@ class Paper:
     here: tuple[str, ...] = ()
     only_cites: tuple[str, ...] = ()
     claims: tuple[str, ...] = ()
+    no_claim: str = ""
 
 
 @dataclasses.dataclass(frozen=True)

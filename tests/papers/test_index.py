@@ -36,6 +36,13 @@ def test_fields_are_in_range():
         assert "  " not in paper.title and paper.title == paper.title.strip(" ."), paper
 
 
+def test_a_paper_without_a_claim_is_here_and_was_not_tested():
+    for paper in PAPERS.values():
+        if paper.no_claim:
+            assert paper.id in index.implementations() and not index.verdicts(paper), paper.id
+            assert paper.no_claim.endswith(".") and "|" not in paper.no_claim, paper.id
+
+
 def test_a_paper_without_a_class_is_here():
     beyond = {paper.id for paper in PAPERS.values() if not paper.tier}
     assert beyond and beyond <= set(index.implementations())
