@@ -82,7 +82,6 @@ def errors_of(key: Key, walks: int) -> dict[str, Array]:
     mean = statistics.geometric_mean
     return {
         "no 1.26 times as fast as by rule": shortfall(jnp.float64(mean(over_rule)), 1.26),
-        "slower than by rule": shortfall(jnp.float64(min(over_rule)), 1.0),
         "no 1.03 times as fast as the best single layout": shortfall(
             jnp.float64(mean(over_one)), 1.03
         ),
@@ -111,9 +110,9 @@ CLAIM = Exact(
         "10.6 times as fast as in other systems, and 26 % faster on average than by the rules of "
         "Megatron.",
     ),
-    claim="Plans that are searched by estimate are 1.26 times as fast as kernels split within "
-    "nodes everywhere, and faster than the best single layout, also where speeds are not as "
-    "assumed.",
+    claim="Plans that are searched by estimate are on average 1.26 times as fast as kernels split "
+    "within nodes everywhere, and faster than the best single layout, also where speeds are not "
+    "as assumed.",
     left_out="Measured time, which virtual devices cannot show: plans are timed by the same counts "
     "of operations and bytes, on a machine with other speeds. That counts agree with compiled "
     "programs is a test of the library, on eight devices. Pipelines of layers, CUDA graphs, and "
@@ -125,12 +124,14 @@ CLAIM = Exact(
     effect=1e-2,
     seeds=5,
     minutes=5.0,
-    notes="Means are geometric, of six jobs. The best single layout is chosen in hindsight, by its "
-    "true time. A search is the best of four random walks: in a pilot with other jobs, a single "
-    "walk of 10,000 steps stayed behind plans that do not fit, and was slower than the rule in 3 "
-    "of 24 jobs, whereas the best of four walks of 2,500 steps was always faster. Margins were set "
-    "after it: the means of eight jobs were 1.5 to 2.8 times the rule's speed there, and 1.15 "
-    "times the best single layout's by estimate.",
+    notes="The first design asked that no plan be slower than the rule, as neither the paper nor "
+    "the claim's sentence does; on 4 of 5 seeds one of six was, where speeds differ from those "
+    "assumed. Means are geometric, of six jobs. The best single layout is chosen in hindsight, by "
+    "its true time. A search is the best of four random walks: in a pilot with other jobs, a "
+    "single walk of 10,000 steps stayed behind plans that do not fit, and was slower than the rule "
+    "in 3 of 24 jobs, whereas by estimate the best of four walks of 2,500 steps was always faster "
+    "than the best single layout, 1.15 times on average. Margins were set after it: the means of "
+    "eight jobs were 1.5 to 2.8 times the rule's speed there.",
     mutations=(
         Mutation(
             "walks take one step",
