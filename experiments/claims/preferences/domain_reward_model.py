@@ -300,7 +300,7 @@ CLAIM = Exact(
     "of four draws, in the last two of which texts came to 79.3 and 82.6 % with 2,100 labels and "
     "63.1 and 62.6 % with 100, features to 80.0 and 80.1 %; 5 points are a tenth of the range. "
     "Second design: the first asked that choices by features be worth no less than those by texts "
-    "of 2,100 labels, which 1 of 5 seeds missed by 0.01; now a tenth is allowed. All else held there.",
+    "of 2,100 labels, which 1 of 5 seeds missed by 0.01; now a tenth is allowed. All else held.",
     mutations=(
         Mutation("the other answer is preferred", "jaxrl.losses:bradley_terry", exchange),
         Mutation("one feature is read", "jaxrl.networks.features:FeatureReward", read_one),
