@@ -291,7 +291,7 @@ CLAIM = Exact(
     tolerance=1e-9,
     effect=1e-2,
     seeds=5,
-    minutes=5.0,
+    minutes=8.0,
     notes="The text model is linear in the numbers of tokens, which of them are there, and these "
     "numbers by the prompt's opinions, with the best of six ridges; networks that read tokens in "
     "their places ordered fewer pairs right in trials. The network of features is looked at six "
