@@ -44,7 +44,7 @@ def with_guide(
             first, size = timestep.first, timestep.first.shape
             fresh = {
                 "written": jnp.zeros(size, jnp.int32),
-                "switch": jax.random.randint(at_key, size, 0, longest),
+                "switch": jax.random.randint(at_key, size, 0, longest, jnp.int32),
                 "has_guide": jax.random.bernoulli(share_key, share, size),
                 "completes": jax.random.bernoulli(end_key, completes, size),
             }

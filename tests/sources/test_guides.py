@@ -49,3 +49,11 @@ def test_some_answers_have_no_guide():
 def test_a_switch_that_cannot_be_is_refused():
     with pytest.raises(UserError, match="longest is 0"):
         with_guide(episodes(ENV, 4), expert_policy(ENV), 0)
+
+
+def test_counts_stay_int32_in_double_precision():
+    with jax.enable_x64(True):
+        source = with_guide(episodes(ENV, 4), expert_policy(ENV), LONGEST)
+        policy = random_policy(ENV)
+        state = source.init(random.key(0), {}, policy)
+        assert "guided" in source.collect(state, policy, random.key(1))[1].transitions.extras
