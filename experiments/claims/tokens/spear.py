@@ -236,6 +236,9 @@ CLAIM = Exact(
     "step size, policy gradients 0.82 and 0.80, and a constant reward 0.83 and 0.82; in the mean "
     "of step sizes they had 0.75 and 0.74, 0.69 and 0.67, and 0.82 and 0.80. So a constant reward "
     "is quicker at small steps, and SPEAR ahead only once its reward has gone.",
+    diagnosis="At the best step size it led policy gradients by 0.008 on two seeds of five, where "
+    "0.01 was asked; on one of them, in the mean of step sizes, it led the side without a reward "
+    "of calls by 0.008 in place of 0.02. All other leads were as large as asked on all five.",
     mutations=(
         Mutation(
             "the reward of calls never falls",
