@@ -46,7 +46,7 @@ def scores_of(key: Key, log_prob: Array, reward: Array) -> Array:
 def rank_correlation(x: Array, y: Array) -> Array:
     """Return Spearman's correlation of two lists [M]."""
     ranks = (values.argsort().argsort().astype(values.dtype) for values in (x, y))
-    return jnp.corrcoef(*ranks)[0, 1]
+    return jnp.corrcoef(*ranks)[0, 1]  # pyright: ignore[reportArgumentType]
 
 
 def errors_of(accuracy: Accuracy, key: Key, everywhere: bool, hard: float) -> dict[str, Array]:
