@@ -61,17 +61,31 @@ def designs(records: Iterable[Record]) -> dict[int, int]:
     """Return the number of the design of each attempt, pilots included.
 
     An attempt that changed anything but the number of seeds, though figures of an earlier one were
-    seen, is of a new design, even if it goes back to an older one.
+    seen, is of a new design, even if it goes back to an older one. So is an exact one that measures
+    other errors, which its declaration does not name.
 
     records: of one id, begun and ended.
     """
-    found, number = {}, 1
+    records = list(records)
+    errors = {r["attempt"]: _error_names(r) for r in records if r.get("values")}
+    found, number, last = {}, 1, None
     for record in records:
-        if _counts(record) and record["attempt"] not in found:
+        attempt = record.get("attempt")
+        if _counts(record) and attempt not in found:
             moved = any(not change.startswith(SEEDS) for change in record["changed"])
+            names = errors.get(attempt)
+            moved |= None not in (names, last) and names != last
+            last = names or last
             number += bool(found) and moved
-            found[record["attempt"]] = number
+            found[attempt] = number
     return found
+
+
+def _error_names(record: Record) -> frozenset[str] | None:
+    """Return what an exact claim's record measures; None for another claim's."""
+    if record["kind"] != "exact":
+        return None
+    return frozenset(name for side in record["values"][""].values() for name in side)
 
 
 def tries(records: Iterable[Record], attempt: int) -> int:

@@ -425,6 +425,16 @@ def test_designs_are_counted_with_those_that_only_a_pilot_saw():
         standing(records[:3])  # pilots are no attempts
 
 
+def test_an_exact_claim_that_measures_other_errors_is_redesigned():
+    measured = lambda *names: {"kind": "exact", "values": {"": {"": dict.fromkeys(names, (0.0,))}}}
+    seeds = ("seeds was 8 and is 5.",)
+    first = record(1, FAILS, **measured("a", "b"))
+    assert designs([first, record(2, HOLDS, seeds, **measured("a"))]) == {1: 1, 2: 2}
+    assert designs([first, record(2, HOLDS, seeds, **measured("b", "a"))]) == {1: 1, 2: 1}
+    begun = record(2, HOLDS, seeds)  # as is known before an attempt has measured anything
+    assert designs([first, begun | {"event": "begun"}]) == {1: 1, 2: 1}
+
+
 def test_a_claim_that_is_moved_until_it_holds():
     """The planted case: the environment moves, then the margin, and it holds."""
     moved = [
