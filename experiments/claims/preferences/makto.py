@@ -233,7 +233,7 @@ CLAIM = Exact(
     planted={"labels of other games": errors_by_other_labels},
     tolerance=1e-9,
     effect=1e-2,
-    seeds=3,
+    seeds=5,
     minutes=5.0,
     notes="KTO has the best of two betas, of equal weights or balanced labels, and of three "
     "numbers of steps, on both sides; cloning that of the steps. Margins were set after a trial of "
