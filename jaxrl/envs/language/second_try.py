@@ -71,11 +71,11 @@ def second_try(digits: int = 1) -> Environment:
         plus, equals = signs
         prompt = jnp.concatenate([to_digits(a, digits), plus, to_digits(b, digits), equals])
         zero = jnp.zeros((), jnp.int32)
-        return prompt, Memory(a + b, added.astype(jnp.int32), zero, zero + 3, jnp.zeros(()))
+        return prompt, Memory(a + b, added.astype(jnp.int32), zero, zero + 3, jnp.float32(0))
 
     def respond(key: Key, memory: Memory, said: Utterance, params: Params) -> Reply:
         valid = (said.tokens <= 9).all()
-        guess = to_number(said.tokens) - memory.total
+        guess = (to_number(said.tokens) - memory.total).astype(jnp.int32)
         right, less = valid & (guess == memory.added), valid & (memory.added < guess)
         more = valid & (memory.added > guess)
         low = jnp.where(more, jnp.maximum(memory.low, guess + 1), memory.low)

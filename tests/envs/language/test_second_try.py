@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -133,3 +134,13 @@ def test_prompts_say_the_sum_and_chances_are_kept(digits_):
 def test_sizes_are_checked():
     with pytest.raises(UserError, match="digits is 3"):
         envs.make("second_try", digits=3)
+
+
+def test_memory_keeps_its_types_in_double_precision():
+    env = envs.make("second_try")
+    key = jax.random.key(0)
+    with jax.enable_x64(True):
+        state, _ = jax.eval_shape(env.reset, key, env.params)
+        after, _ = jax.eval_shape(env.step, key, state, jnp.int32(1), env.params)
+    types = lambda memory: [x.dtype.name for x in jax.tree.leaves(memory)]
+    assert types(state.memory) == types(after.memory) == ["int32"] * 4 + ["float32"]
