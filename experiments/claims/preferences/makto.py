@@ -222,7 +222,8 @@ CLAIM = Exact(
     "nights, and policies that play several rounds. Here scripted players have one day, and "
     "policies are linear in the card and in claims. With unlimited games outcomes must win: the "
     "play with the best labels wins 66 %, the best play 74 %. Nor is it claimed that KTO is above "
-    "cloning of what is desirable alone: of 1,024 games both made 55 %.",
+    "cloning of what is desirable alone, as was meant at first: in the trial its lead was 1.3 and "
+    "0.1 points.",
     parts=(
         "jaxrl/algorithms/preferences/makto.py",
         "jaxrl/envs/language/werewolf.py",

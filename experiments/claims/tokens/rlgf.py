@@ -126,7 +126,7 @@ def learn(key: Key, guided: Guided, begin: Array, rate: Array) -> Array:
 def errors_of(key: Key, **changes: float) -> dict[str, Array]:
     """Return by how much each finding is missed, where the guided side has other settings."""
     shape = PROMPTS, LENGTH, len(LETTERS) + 1
-    guided = Guided(num_envs=ANSWERS, **({"noise": ERRS, "share": SHARE} | changes))
+    guided = Guided(num_envs=ANSWERS, **({"noise": ERRS, "share": SHARE} | changes))  # pyright: ignore[reportArgumentType]
     alone = Guided(num_envs=ANSWERS, share=0.0)
 
     def one(key):
