@@ -65,7 +65,6 @@ ROWS = (
     Row("gymnasium_classic", "acrobot", "Acrobot-v1", "PPO"),
     Row("gymnasium_classic", "mountain_car", "MountainCar-v0", "PPO"),
     Row("gymnasium_classic", "pendulum", "Pendulum-v1", "SAC"),
-    Row("gymnasium_classic", "mountain_car_continuous", "MountainCarContinuous-v0", "PPO"),
     Row("gymnasium_classic", "lunar_lander", "LunarLander-v3", "PPO"),
     Row("minatar", "asterix", "MinAtar Asterix", "PPO"),
     Row("minatar", "breakout", "MinAtar Breakout", "PPO"),
