@@ -205,4 +205,8 @@ CLAIM = Exact(
     "Margins were set after a trial of two seeds, on which refined rewards had 0.87 after five "
     "rounds of six agents, random ones 0.81 and 0.78, learned ones 0.97 and 0.98 by 49 pairs and "
     "1.00 by 490. Settings are the defaults. Means are of 64 problems.",
+    diagnosis="Refined proposals beat random ones by the margin on all seeds and stay 0.07 to 0.13 "
+    "below the learned reward. That one fits the features of which the true reward is a sum, so "
+    "that 49 pairs nearly tell it, whereas scripted proposals know nothing of the task, as a "
+    "language model does.",
 )
