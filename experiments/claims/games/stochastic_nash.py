@@ -122,6 +122,12 @@ CLAIM = Exact(
     },
     seeds=20,
     minutes=1.0,
-    mutations=(Mutation("one sample for both", "jaxrl.losses:nash_loss_estimate", one_sample),),
+    mutations=(
+        Mutation(
+            "one sample for both",
+            "jaxrl.losses:nash_loss_estimate",
+            lambda f: lambda gradient, other, *more: f(gradient, gradient, *more),
+        ),
+    ),
     notes="The mean is over all 27 x 27 pairs of joint actions, so nothing is sampled.",
 )
