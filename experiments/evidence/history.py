@@ -67,7 +67,8 @@ def designs(records: Iterable[Record]) -> dict[int, int]:
     records: of one id, begun and ended.
     """
     records = list(records)
-    errors = {r["attempt"]: _error_names(r) for r in records if r.get("values")}
+    ended = [r for r in records if _counts(r) and r.get("values")]
+    errors = {r["attempt"]: _error_names(r) for r in ended}
     found, number, last = {}, 1, None
     for record in records:
         attempt = record.get("attempt")

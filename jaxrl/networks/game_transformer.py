@@ -15,6 +15,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.errors import UserError
 from jaxrl.core.types import Array
 
 
@@ -46,7 +47,7 @@ class Attend(nn.Module):
 
 
 class GameBlock(nn.Module):
-    """A step that refines the embeddings of actions by the payoffs of joint actions (section 3.2).
+    """A step that refines the embeddings of actions by the payoffs of joint actions.
 
     In each joint action the players' actions, with what each is paid, attend to each other; an
     action attends to all joint actions that it is part of; and all actions attend to each other.
@@ -96,11 +97,20 @@ class GameTransformer(nn.Module):
         self.norm, self.read_out = nn.RMSNorm(), nn.Dense(1)
 
     def __call__(self, payoff: Array) -> Array:
-        """Return logits [N, A] of policies, from payoffs [N, A, ..., A], those of each player."""
+        """Return logits [N, A] of policies, from payoffs [N, A, ..., A], those of each player.
+
+        Raises `UserError` where players have different numbers of actions.
+        """
         return self.read_out(self.embed(payoff))[..., 0]
 
     def embed(self, payoff: Array) -> Array:
-        """Return embeddings [N, A, D]."""
+        """Return embeddings [N, A, D]; see `__call__`."""
+        players, *counts = payoff.shape
+        if len(counts) != players or len(set(counts)) != 1:
+            raise UserError(
+                f"Payoffs have the shape {payoff.shape}; N players with A actions each have "
+                "[N, A, ..., A], with N axes of actions."
+            )
         actions = jnp.zeros((*payoff.shape[:2], self.size))
         for layer in self.layers:
             actions = layer(payoff, actions)

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxrl.core.errors import UserError
 from jaxrl.networks.game_transformer import Attend, GameTransformer
 
 NETWORK = GameTransformer(blocks=2, heads=2, size=8, width=8)
@@ -55,3 +56,9 @@ def test_attention_by_loops():
     grown = np.asarray(jax.nn.gelu(norm(after) @ p["grow"]["kernel"] + p["grow"]["bias"]))
     expected = after + grown @ p["shrink"]["kernel"] + p["shrink"]["bias"]
     np.testing.assert_allclose(module.apply(params, x, others), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 4), (3, 2, 2), (2, 3)])
+def test_payoffs_of_another_shape_are_refused(params, shape):
+    with pytest.raises(UserError, match=r"\[N, A, ..., A\]"):
+        NETWORK.apply(params, jnp.zeros(shape))

@@ -1,4 +1,4 @@
-"""Regressions of the log-ratios of answers, each for itself, in tables."""
+"""Regressions of log-ratios of answers, in tables, and of preferences, and shortfalls."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from jaxrl import losses
 from jaxrl.core.types import Array
 
 NEWTON = 8
+RIDGES, DESCENTS = np.array([10.0, 3.0, 1.0, 0.3, 0.1, 0.03]), 40
 
 
 def minimum_of_policies(expectation: Callable[[Array], Array], begin: Array, by: Array) -> Array:
@@ -33,3 +36,27 @@ def minimum_of_policies(expectation: Callable[[Array], Array], begin: Array, by:
 def shortfall(found: Array, least: Array | float) -> Array:
     """Return by how much something is below the least that it should be."""
     return jnp.maximum(least - found, 0)
+
+
+def fit_linear(pairs: Array, first: Array) -> Array:
+    """Return linear weights [R, F] for what is read of pairs [N, 2, F], by each of the ridges."""
+    difference = pairs[:, 0] - pairs[:, 1]
+    difference = jnp.where(first[:, None], difference, -difference)
+    most = difference.T @ difference / 4  # an upper bound of the curvature
+
+    def ridge(w, weight):
+        inverse = jnp.linalg.inv(most + 2 * weight * jnp.eye(len(w)))
+
+        def step(_, w):
+            slope = jax.grad(lambda x: losses.bradley_terry(x, 0 * x).sum())(difference @ w)
+            return w - inverse @ (difference.T @ slope + 2 * weight * w)
+
+        w = jax.lax.fori_loop(0, DESCENTS, step, w)
+        return w, w
+
+    return jax.lax.scan(ridge, jnp.zeros(pairs.shape[-1]), jnp.asarray(RIDGES))[1]
+
+
+def prefer_other(bradley_terry: Callable[..., Array]) -> Callable[..., Array]:
+    """Prefer the other answer."""
+    return lambda chosen, rejected, *given: bradley_terry(rejected, chosen, *given)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from experiments.claims.preferences._regressions import shortfall
+from experiments.claims.preferences._regressions import prefer_other, shortfall
 from experiments.evidence.declare import Exact, Mutation, Paper
 from jaxrl import losses
 from jaxrl.algorithms.offline.iql import LARGEST_WEIGHT
@@ -171,11 +171,6 @@ def mix(key: Key) -> dict[str, Array]:
     return errors_of(lambda reward: (reward + jnp.roll(reward, 1)) / 2, key)
 
 
-def exchange(loss: Callable[..., Array]) -> Callable[..., Array]:
-    """Prefer the other frame."""
-    return lambda chosen, rejected: loss(rejected, chosen)
-
-
 def weigh_alike(weight: Callable[..., Array]) -> Callable[..., Array]:
     """Weigh all actions alike."""
     return lambda advantage, *given: weight(0 * advantage, *given)
@@ -213,7 +208,7 @@ CLAIM = Exact(
     "and 0.52 and 0.56 with 30 %. The claim asks for 0.25 of the last. Each has the best of three "
     "temperatures. Means are of 64 environments.",
     mutations=(
-        Mutation("the other frame preferred", "jaxrl.losses:bradley_terry", exchange),
+        Mutation("the other frame preferred", "jaxrl.losses:bradley_terry", prefer_other),
         Mutation("all actions weighed alike", "jaxrl.losses:advantage_weight", weigh_alike),
     ),
 )

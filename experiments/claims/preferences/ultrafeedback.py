@@ -13,8 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.claims.preferences._regressions import shortfall
-from experiments.claims.preferences.domain_reward_model import fit
+from experiments.claims.preferences._regressions import fit_linear, prefer_other, shortfall
 from experiments.evidence.declare import Exact, Mutation, Paper
 from jaxrl.algorithms.preferences.ultrafeedback import CHOICES, Rated
 from jaxrl.core.types import Array, Key
@@ -64,7 +63,7 @@ def figures(key: Key, draw: Draw) -> dict[str, Array]:
                 right = (score[:, :, None] > score[:, None]) & better
                 return jnp.stack([right.sum() / better.sum(), gain(score) / gain(reward)])
 
-            return jax.vmap(measure)(fit(pairs, jnp.ones(PAIRS, bool)))
+            return jax.vmap(measure)(fit_linear(pairs, jnp.ones(PAIRS, bool)))
 
         alone = jax.vmap(lambda q: learn(jnp.full(len(QUALITIES), q), aspects))
         return {
@@ -112,11 +111,6 @@ def ignore(draw: Draw) -> Draw:
     return first
 
 
-def exchange(bradley_terry: Callable[..., Array]) -> Callable[..., Array]:
-    """Prefer the other answer."""
-    return lambda chosen, rejected, *given: bradley_terry(rejected, chosen, *given)
-
-
 def best_policy(draw: Callable[..., Array]) -> Callable[..., Array]:
     """Let the best policy write all answers."""
     return lambda key, pool, *given: draw(key, 0 * pool + pool[-1], *given)
@@ -156,7 +150,7 @@ CLAIM = Exact(
     "76.4 % of pairs, the best policy to 75.5 %, the mean one to 71.0 %, and one rating to 75.0 %. "
     "That aspects help is in part that four ratings have less noise than one.",
     mutations=(
-        Mutation("the other answer is preferred", "jaxrl.losses:bradley_terry", exchange),
+        Mutation("the other answer is preferred", "jaxrl.losses:bradley_terry", prefer_other),
         Mutation("the best policy writes all", "jaxrl.sources.feedback:draw_feedback", best_policy),
     ),
 )
