@@ -37,7 +37,7 @@ class Streams:
     env_state: Tree
     timestep: TimeStep
     memory: Tree
-    """The agent's memory after the last action; `advance` resets it where `timestep.first`."""
+    """The agent's memory after the last action; `advance` resets it where `timestep.restarts`."""
     task: Tree
     """Ids of the tasks."""
     episode_return: Array
@@ -155,7 +155,7 @@ def advance(
     act_key, step_key, _, _ = keys
 
     timestep = streams.timestep
-    memory = memories.restart(timestep.first, policy.memory(n), streams.memory)
+    memory = memories.restart(timestep.restarts, policy.memory(n), streams.memory)
     action, memory, extras = policy.act(policy.state, timestep, memory, act_key, greedy)
 
     def step(key, state, action, task):

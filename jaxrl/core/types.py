@@ -108,6 +108,14 @@ class TimeStep:
         """True where the episode ended here, by termination or truncation: bool."""
         return self.terminated | self.truncated
 
+    @property
+    def restarts(self) -> Array:
+        """True where a policy's memory begins anew: on the first step of an episode, and where the
+        text goes on with a reader who has not seen what stands before (`tokens["restart"]`)."""
+        if isinstance(self.tokens, dict) and "restart" in self.tokens:
+            return self.first | self.tokens["restart"]
+        return self.first
+
 
 @struct
 class Transition:

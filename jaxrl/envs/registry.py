@@ -80,6 +80,7 @@ BUILT_IN = {
     # language
     "addition": "jaxrl.envs.language.arithmetic:addition",
     "countdown": "jaxrl.envs.language.countdown:countdown",
+    "guarded_requests": "jaxrl.envs.language.guarded_requests:guarded_requests",
     "guess_letter": "jaxrl.envs.language.guess_letter:guess_letter",
     "hinted_addition": "jaxrl.envs.language.arithmetic:hinted_addition",
     "instructed_words": "jaxrl.envs.language.instructed_words:instructed_words",

@@ -69,10 +69,10 @@ class ActorCritic(nn.Module):
 
     def unroll(self, timestep: TimeStep, memory: Tree) -> tuple[Distribution, Array, Tree]:
         """Unroll over a window: time step [T, B], memory [B] before it -> policy and value [T, B],
-        and the memory after each step [T, B]. The memory is reset where `timestep.first`."""
+        and the memory after each step [T, B]. The memory is reset where `timestep.restarts`."""
         x = self._features(timestep)
         if self.recurrent:
-            x, memory = self.core.unroll(self.embedding(x), timestep.first, memory)
+            x, memory = self.core.unroll(self.embedding(x), timestep.restarts, memory)
         return self._policy(x, timestep), self._value(x, timestep), memory
 
     def read(self, timestep: TimeStep, memory: Tree) -> tuple[Distribution, Array, Tree]:

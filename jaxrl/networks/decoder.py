@@ -219,9 +219,9 @@ class LanguageModel(nn.Module):
 
     def unroll(self, timestep: TimeStep, memory: Cache) -> tuple[Categorical, Array, Cache]:
         """Unroll over a window: time step [T, B], memory [B] before it -> policy and value [T, B],
-        and the memory after each step [T, B]. The memory is reset where `timestep.first`."""
+        and the memory after each step [T, B]. The memory is reset where `timestep.restarts`."""
         x = self.embed_tokens[timestep.observation]
-        x, memory = self.decoder.unroll(x, timestep.first, memory)
+        x, memory = self.decoder.unroll(x, timestep.restarts, memory)
         policy, value = self._outputs(x, timestep)
         if compute.is_remat():
             rows = max(1, LOGITS // self.architecture.vocabulary)

@@ -132,10 +132,10 @@ class RecurrentQNetwork(_Streams):
         One step: time step [B], the action before it [B] (-1 for none), memory [B, recurrent] ->
         outputs [B, actions, outputs], memory. A window: time step and action [T, B], the memory
         before it [B, recurrent] -> outputs and the memory after each step [T, B, ...]; the memory
-        is reset where `timestep.first`.
+        is reset where `timestep.restarts`.
         """
         last = jax.nn.one_hot(last_action, self.num_actions)
         x = [self._features(timestep), last, timestep.reward[..., None]]
         x, core = jnp.concatenate(x, -1), GRU(self.recurrent)
-        x, memory = core.unroll(x, timestep.first, memory) if unroll else core(x, memory)
+        x, memory = core.unroll(x, timestep.restarts, memory) if unroll else core(x, memory)
         return self._outputs(x), memory

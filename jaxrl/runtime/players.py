@@ -46,7 +46,7 @@ def act(
 
     def one(state, key, timestep, memory):
         blank = policy.memory(timestep.first.shape[0])
-        memory = memories.restart(timestep.first, blank, memory)
+        memory = memories.restart(timestep.restarts, blank, memory)
         return policy.act(state, timestep, memory, jax.random.fold_in(key, t), greedy)
 
     if members is None:

@@ -129,7 +129,7 @@ def play_on(
         state = trees.where(number == own, copy(state_there), state)
         timestep = trees.where(number <= own, copy(there.timestep), live)
         act_key, step_key = jax.random.split(key)
-        memory = memories.restart(timestep.first, blank, memory)
+        memory = memories.restart(timestep.restarts, blank, memory)
         action, memory, extras = policy.act(policy.state, timestep, memory, act_key, False)
         keys = jax.random.split(step_key, len(own))
         after_state, after = trees.strong(step(keys, state, action, env.params))

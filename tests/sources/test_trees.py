@@ -1,6 +1,7 @@
 """Trees of texts: who shares which tokens."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -65,7 +66,34 @@ def test_paths_share_their_beginnings_and_part_at_the_nodes():
     assert (begins[:, 0] != begins[:, 1]).any()
 
 
-@pytest.mark.parametrize(("branching", "segment"), [((2, 0), 1), ((2,), 0), ((), 1), ((5,), 1)])
+def test_trees_part_where_an_utterance_begins():
+    env = envs.make("guarded_requests", letters=3, length=2)
+    source = as_trees(Groups(prompts=4, answers=6).source(env), (2, 3), (0, 1))
+
+    def act(state, timestep, memory, key, greedy):
+        logits = jnp.where(timestep.legal_actions, 0.0, -jnp.inf)
+        return jax.random.categorical(key, logits), memory, {}
+
+    policy = Policy(act, lambda n: (), ())
+    batch = jax.jit(lambda key: source.collect(source.init(key, {}, policy), policy, key)[1])(
+        random.key(0)
+    )
+    t = batch.transitions
+    turn = np.asarray(t.timestep.tokens["turn"])
+    np.testing.assert_array_equal(np.asarray(t.extras["level"]), turn)
+    leads = np.where(turn == 0, np.arange(24) % 3 == 0, True)
+    np.testing.assert_array_equal(np.asarray(t.extras["leads"]), leads)
+    attack = np.asarray(t.action)[turn[:, 0] == 0].reshape(-1, 4, 2, 3)
+    assert (attack == attack[..., :1]).all() and (attack[:, :, 0] != attack[:, :, 1]).any()
+    defense = np.asarray(t.action)[turn[:, 0] == 1].reshape(-1, 4, 2, 3)
+    assert (defense != defense[..., :1]).any()
+
+
+WRONG = [((2, 0), 1), ((2,), 0), ((), 1), ((5,), 1)]
+WRONG += [((2, 3), (0,)), ((2, 3), (1, 2)), ((2, 3), (0, 0))]
+
+
+@pytest.mark.parametrize(("branching", "segment"), WRONG)
 def test_what_is_no_tree_is_refused(branching, segment):
-    with pytest.raises(UserError, match=r"at least 1|do not form trees"):
+    with pytest.raises(UserError, match=r"at least 1|do not form trees|must name an utterance"):
         as_trees(Groups(prompts=2, answers=6).source(ENV), branching, segment)

@@ -10,6 +10,8 @@ reward, and may end the text. `TimeStep.tokens` says of the token that follows:
 decision: bool [], whether the agent writes it.
 turn: int32 [], the utterance (from 0) that it belongs to, or leads to.
 speaker: int32 [], who writes it: ENVIRONMENT, AGENT or TOOL.
+restart: bool [], whether the token that is observed is the first one that its reader sees: what
+    policies remember begins anew there. Only in environments with several readers.
 """
 
 from __future__ import annotations
@@ -89,6 +91,8 @@ class Reply:
     grade: of the utterance, and of the text where it ends.
     done: bool [], whether the text ends here; it always does after the last turn.
     count: int32 []. speaker: int32 [], who says it.
+    restart: bool [], whether another reader goes on, who sees the reply and nothing before it; None
+        where this never happens. A reply that restarts has at least one token.
     """
 
     tokens: Array
@@ -97,6 +101,7 @@ class Reply:
     done: Array | bool = False
     count: Array | int = 0
     speaker: Array | int = ENVIRONMENT
+    restart: Array | bool | None = None
 
 
 @struct
@@ -108,6 +113,7 @@ class State:
     start: Array  # int32: position of the first token of the agent's utterance
     turn: Array  # int32
     memory: Tree
+    begins: Array | None  # int32: position where the present reader begins; None if always 0
 
 
 class Begin(Protocol):
@@ -201,10 +207,10 @@ def conversing(
         within = jnp.minimum(place - state.start, longest - 1)
         free = jnp.ones(size, bool) if legal is None else legal(state.memory, state.turn, within)
         speaker = jnp.where(decision, AGENT, state.speakers[place])
-        return {
-            "legal_actions": jnp.where(decision, free, legal_actions),
-            "tokens": {"decision": decision, "turn": state.turn, "speaker": speaker},
-        }
+        tokens = {"decision": decision, "turn": state.turn, "speaker": speaker}
+        if state.begins is not None:
+            tokens["restart"] = state.position == state.begins
+        return {"legal_actions": jnp.where(decision, free, legal_actions), "tokens": tokens}
 
     def reset(key: Key, params: Tree) -> tuple[State, TimeStep]:
         prompt, memory = _begin(begin, key, params)
@@ -212,7 +218,8 @@ def conversing(
         said = jnp.where(places[:prompt_length] < known, prompt.tokens.astype(jnp.int32), end)
         text = jnp.full(total, end, jnp.int32).at[:prompt_length].set(said)
         speakers = jnp.full(total, ENVIRONMENT, jnp.int32)
-        state = State(text, speakers, zero, known, known, zero, trees.strong(memory))
+        begins = None if shapes[1].restart is None else zero
+        state = State(text, speakers, zero, known, known, zero, trees.strong(memory), begins)
         empty = channels(trees.zeros(shapes[1].grade), jnp.zeros((), bool))
         return state, timesteps.first(text[0], **empty, **emit(state))
 
@@ -240,7 +247,10 @@ def conversing(
             speakers = jnp.where(inside, said.speaker, speakers)
         start, turn = jnp.where(goes_on, replied, state.start), state.turn + goes_on
         memory = trees.where(over, trees.strong(said.memory), state.memory)
-        state = State(text, speakers, position, replied, start, turn, memory)
+        begins = state.begins
+        if begins is not None and said.restart is not None:
+            begins = jnp.where(goes_on & said.restart, known, begins)
+        state = State(text, speakers, position, replied, start, turn, memory, begins)
         reward = jnp.where(over, said.grade.reward, 0)
         more = channels(said.grade, done)
         return state, timesteps.following(token, reward, done, **more, **emit(state))

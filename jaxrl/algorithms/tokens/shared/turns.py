@@ -49,6 +49,19 @@ def split_turns(batch: Batch) -> Turns:
     return Turns(turn, reward, outcome, taken, turn.max(0))
 
 
+def to_come_in_turns(batch: Batch, paid: Array) -> Array:
+    """Return the rewards to come at each token [T, B] until the end of its own utterance.
+
+    batch: as in `split_turns`. paid: [K, B], what is paid at the end of each of the first K
+        utterances, besides the rewards of their tokens; later ones do not occur.
+    """
+    reward, turn = batch.transitions.reward, batch.transitions.timestep.tokens["turn"]
+    to_come = jnp.cumsum(reward[::-1], 0)[::-1]
+    own = losses.segment_sum(reward, turn, len(paid))
+    later = jnp.cumsum(own[::-1], 0)[::-1] - own
+    return to_come + losses.segment_to_tokens(paid - later, turn)
+
+
 def check(env: Environment, config: Any, name: str) -> None:
     """Raise `UserError` as `answers.check`, and if `env` does not say which turn a token is of."""
     answers.check(env, config, name)
@@ -61,6 +74,16 @@ def check_turns(env: Environment, name: str) -> None:
         raise UserError(
             f"{name} needs the turns of texts, TimeStep.tokens['turn'], which '{env.name}' lacks; "
             "see envs.language.conversing."
+        )
+
+
+def check_roles(env: Environment, name: str, *roles: str) -> None:
+    """Raise `UserError` if the time steps of `env` do not say what each of the `roles` is paid."""
+    given = example_timestep(env).reward_components or {}
+    if missing := [role for role in roles if role not in given]:
+        raise UserError(
+            f"{name} needs the rewards of its roles, TimeStep.reward_components, of which "
+            f"'{env.name}' lacks {', '.join(missing)}; see envs.language.guarded_requests."
         )
 
 
