@@ -86,6 +86,7 @@ BUILT_IN = {
     "instructed_words": "jaxrl.envs.language.instructed_words:instructed_words",
     "judged_words": "jaxrl.envs.language.judged_words:judged_words",
     "lookup": "jaxrl.envs.language.lookup:lookup",
+    "posed_sums": "jaxrl.envs.language.posed_sums:posed_sums",
     "ruled_words": "jaxrl.envs.language.ruled_words:ruled_words",
     "second_try": "jaxrl.envs.language.second_try:second_try",
     "shorter_programs": "jaxrl.envs.language.shorter_programs:shorter_programs",

@@ -22,7 +22,7 @@ def requests():
 
 
 def play(seeds, given, verdict):
-    """Play the requests `given` [N, L] from seeds that are harmful or not [N]: time steps [N, T]."""
+    """Play requests `given` [N, L] to seeds that are harmful or not [N]; the time steps [N, T]."""
     env = envs.make("guarded_requests", letters=LETTERS, length=LENGTH, thoughts=THOUGHTS)
     state, _ = reset(env, len(given))
     state = dataclasses.replace(

@@ -39,6 +39,8 @@ masked out. Each algorithm's file states how answers are judged and the loss of 
 | reinforce_plus_plus_baseline | less the group's mean, in the batch | and the divergence | token |
 | spo_chain | of each segment, by branches from its ends | the same, of unlikely tokens | token |
 | spo_tree | the same, by the other paths of a tree | the same | token |
+| self_redteam | of each token, by its role | as reinforce_plus_plus | token |
+| pasodoble | less the group's mean, of answers and of problems | as grpo | constant |
 | guide_grpo | standardized in its group | clipped, or of hinted answers shaped, ratio | token |
 | kimi_k1_5 | less the group's mean | regression of the log-ratio, one for an answer | - |
 | rrhf | - | ranking of answers by likelihood per token, one for a group | - |
@@ -295,6 +297,7 @@ def on_answers(
     kl_in_reward: bool = False,
     score: Callable[[Net, Batch], Array] | None = None,
     learned: Callable[[Sample], Array] | None = None,
+    network: Any = None,
 ) -> Recipe:
     """Return the recipe of a token policy that learns from its own answers.
 
@@ -305,6 +308,7 @@ def on_answers(
         objective of RLHF (Ouyang et al., 2022, equation 2).
     score: (net, batch) -> reward of each answer [B] at its last token, which replaces its rewards;
         the batch is as in `Judge`. Needs `kl_in_reward`.
+    network: the policy's, with the methods of `ActorCritic`; None for that of `config`.
     """
 
     def prepare(net, batch, x):
@@ -324,7 +328,7 @@ def on_answers(
         return Sample(x.timestep, x.action, log_prob, reference, allowed=allowed, **judged)
 
     needs = ("mask", "transitions.extras.log_prob")
-    return on_episodes(env, config, losses, prepare, needs, learned)
+    return on_episodes(env, config, losses, prepare, needs, learned, network)
 
 
 class Prepare(Protocol):
@@ -350,13 +354,14 @@ def on_episodes(
     prepare: Prepare = keep_sample,
     needs: tuple[str, ...] = ("mask",),
     learned: Callable[[Sample], Array] | None = None,
+    network: Any = None,
 ) -> Recipe:
     """Return the recipe of a token policy that learns `losses` from whole episodes.
 
-    prepare: adds to each sample what the losses read. needs: as in `Recipe`. learned: as in
-    `on_answers`.
+    prepare: adds to each sample what the losses read. needs: as in `Recipe`. learned, network: as
+    in `on_answers`.
     """
-    network = token_network(env, config)
+    network = token_network(env, config) if network is None else network
     unit = Unit(sequences=True, columns=max(loss.unit.columns for loss in losses))
     if config.packed:
         check_packing(config, losses)
