@@ -18,7 +18,7 @@ PLUS, MINUS, EQUALS, POSE, SOLVE, END = range(len(SIGNS))  # after the digits
 
 @struct
 class Params:
-    """Who poses the sums."""
+    """Origin of the sums."""
 
     given: int  # number of terms of given sums; 0: the proposer poses them
 
@@ -34,7 +34,7 @@ class Memory:
 
 @struct
 class Problem:
-    """What a line says.
+    """Meaning of a line.
 
     equals: int32 [], the place of `=`. answer: int32 [], the digit after it. value: int32 [], the
     sum modulo the base. valid: bool [], whether the line is `+` or `-` and a digit, at least once,

@@ -25,7 +25,7 @@ import jax.numpy as jnp
 from jaxrl import losses
 from jaxrl.algorithms.tokens.grpo import grpo_loss
 from jaxrl.algorithms.tokens.shared import proposing
-from jaxrl.algorithms.tokens.shared.answers import Sample, on_answers
+from jaxrl.algorithms.tokens.shared.answers import on_answers
 from jaxrl.algorithms.tokens.shared.models import token_network
 from jaxrl.algorithms.tokens.shared.proposing import Proposals
 from jaxrl.algorithms.tokens.shared.settings import AVERAGES, SMALL, Divergence, Tokens
@@ -94,14 +94,12 @@ def recipe(env: Environment, config: Config) -> Recipe:
         novelty = proposing.novelty(net.extra, tokens_of(batch), net.hyper.similar)
         reward = proposer_reward(net.hyper, paid.mean(-1), novelty.reshape(paid.shape[:-1]))
         posed, solved = losses.group_relative(reward), losses.group_relative(paid)
-        learned = batch.mask & batch.transitions.extras["leads"]
+        leads = batch.mask & batch.transitions.extras["leads"]
         advantage = proposing.by_roles(posed, solved, batch)
-        return {"advantage": advantage, "target": learned.astype(jnp.float32)}
+        return {"advantage": advantage, "target": leads.astype(jnp.float32)}
 
-    def learned(x: Sample) -> Array:
-        return x.target > 0
-
-    plain = on_answers(env, config, judge, (grpo_loss,), learned=learned, network=both)
+    once = lambda x: x.target > 0  # a problem is learned once, and not with each answer
+    plain = on_answers(env, config, judge, (grpo_loss,), learned=once, network=both)
 
     def update(net: Net, batch: Batch) -> Net:
         before = net.extra

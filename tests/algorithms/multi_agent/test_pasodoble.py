@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jaxrl import envs
-from jaxrl.algorithms.tokens.pasodoble import Config, pasodoble, proposer_reward
+from jaxrl.algorithms.multi_agent.pasodoble import Config, pasodoble, proposer_reward
 from jaxrl.algorithms.tokens.shared import proposing
 from jaxrl.algorithms.tokens.shared.proposing import Proposals
 from jaxrl.algorithms.tokens.shared.settings import Groups

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jaxrl import envs
-from jaxrl.algorithms.tokens.self_redteam import Config, self_redteam
+from jaxrl.algorithms.multi_agent.self_redteam import Config, self_redteam
 from jaxrl.algorithms.tokens.shared.turns import to_come_in_turns
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Batch, TimeStep, Transition
