@@ -65,6 +65,7 @@ BUILT_IN = {
     "door_key": "jaxrl.envs.grids.door_key:door_key",
     "empty": "jaxrl.envs.grids.empty:empty",
     "foraging": "jaxrl.envs.grids.foraging:foraging",
+    "trash_grid": "jaxrl.envs.grids.trash_grid:trash_grid",
     "fruit_collection": "jaxrl.envs.grids.fruit_collection:fruit_collection",
     "goal_maze": "jaxrl.envs.grids.goal_maze:goal_maze",
     "hazards": "jaxrl.envs.grids.hazards:hazards",
