@@ -65,7 +65,6 @@ BUILT_IN = {
     "door_key": "jaxrl.envs.grids.door_key:door_key",
     "empty": "jaxrl.envs.grids.empty:empty",
     "foraging": "jaxrl.envs.grids.foraging:foraging",
-    "trash_grid": "jaxrl.envs.grids.trash_grid:trash_grid",
     "fruit_collection": "jaxrl.envs.grids.fruit_collection:fruit_collection",
     "goal_maze": "jaxrl.envs.grids.goal_maze:goal_maze",
     "hazards": "jaxrl.envs.grids.hazards:hazards",
@@ -78,6 +77,7 @@ BUILT_IN = {
     "one_way_doors": "jaxrl.envs.grids.one_way_doors:one_way_doors",
     "speaker_listener": "jaxrl.envs.grids.speaker_listener:speaker_listener",
     "t_maze": "jaxrl.envs.grids.t_maze:t_maze",
+    "trash_grid": "jaxrl.envs.grids.trash_grid:trash_grid",
     # language
     "addition": "jaxrl.envs.language.arithmetic:addition",
     "countdown": "jaxrl.envs.language.countdown:countdown",
@@ -86,6 +86,7 @@ BUILT_IN = {
     "instructed_words": "jaxrl.envs.language.instructed_words:instructed_words",
     "judged_words": "jaxrl.envs.language.judged_words:judged_words",
     "lookup": "jaxrl.envs.language.lookup:lookup",
+    "planned_maze": "jaxrl.envs.language.planned_maze:planned_maze",
     "ruled_words": "jaxrl.envs.language.ruled_words:ruled_words",
     "second_try": "jaxrl.envs.language.second_try:second_try",
     "shorter_programs": "jaxrl.envs.language.shorter_programs:shorter_programs",
