@@ -113,7 +113,7 @@ def errors_of(key: Key, rule: Rule) -> dict[str, Array]:
     surprise = surprise_of(noisy_state, noisy_action, NOISE)
     score = f1(rule(surprise, noisy_action), noisy_begins)
     least = f1(equal_lengths(surprise, noisy_action), noisy_begins) + MARGIN
-    return {"exact": (found != begins).mean(), "noisy": jnp.maximum(least - score, 0)}
+    return {"exact": (found != begins).astype(float).mean(), "noisy": jnp.maximum(least - score, 0)}
 
 
 @jax.jit
