@@ -38,7 +38,7 @@ def draw(key: Key) -> tuple[Array, Array]:
     return visited, -length - jax.random.uniform(more_key, (SOLUTIONS,), float, 0.0, MORE)
 
 
-def gated(reward: Array, diversity: Array, episode_return: Array, best: Array) -> Array:
+def smerl_reward(reward: Array, diversity: Array, episode_return: Array, best: Array) -> Array:
     """Return SMERL's reward."""
     return losses.gated_diversity(reward, diversity, episode_return, best, TOLERANCE, WEIGHT)
 
@@ -83,7 +83,7 @@ def errors_of(key: Key, reward: Reward) -> dict[str, Array]:
 @jax.jit
 def errors(key: Key) -> dict[str, Array]:
     """Return the errors of the skills that SMERL's reward prefers."""
-    return errors_of(key, gated)
+    return errors_of(key, smerl_reward)
 
 
 def plant(reward: Reward) -> Callable[[Key], dict[str, Array]]:
@@ -126,8 +126,8 @@ CLAIM = Exact(
         Mutation(
             "the tolerance is subtracted from the return and not from the best one",
             "jaxrl.losses:gated_diversity",
-            lambda gated: (
-                lambda reward, diversity, episode_return, best, tolerance, weight: gated(
+            lambda plain: (
+                lambda reward, diversity, episode_return, best, tolerance, weight: plain(
                     reward, diversity, episode_return - 10 * tolerance, best, tolerance, weight
                 )
             ),

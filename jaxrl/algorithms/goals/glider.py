@@ -92,7 +92,7 @@ class Config(Tokens):
 
 @struct
 class Levels:
-    """What each decision leads to at its level, [T, B].
+    """Consequences of each decision at its level, [T, B].
 
     reward: of its level, until the next decision of that level. discount: of what follows.
     place: int32, the step of the next decision of its level; T where there is none.

@@ -16,8 +16,8 @@ there (in field sizes), how full its hands are, then place and hands of each oth
 whether it is small and whether it is big, of each piece; zeros for a piece that is carried or in
 the bin. Privileged: `state`, all observations; and for hierarchical agents two bool [agents, 3],
 `reached` (whether an agent picked up, compressed or put in this step) and `possible` (whether there
-is anything for it to pick up, compress or put; all, where there is nothing). Of these an agent's
-own row is its to see. Expert: goes to the nearest piece that nobody before it goes to, and to the
+is anything for it to pick up, compress or put; all, where there is nothing); an agent may see
+its own row of these. Expert: goes to the nearest piece that nobody before it goes to, and to the
 bin with full hands or when no piece is left.
 
 After the environment of Xu et al. (2024), "Subgoal-based hierarchical reinforcement learning for

@@ -39,7 +39,7 @@ def planned_maze(
     word in a move. Observation: the last token. Action: the next token. Reward: 1 at the goal,
     which ends the text, and nothing before; `success` is the same.
 
-    Of the token that follows, `TimeStep.tokens["plan"]` says whether it belongs to a plan;
+    `TimeStep.tokens["plan"]` says whether the token that follows belongs to a plan;
     `privileged["subgoal_reward"]` is 1 in steps that lead to the present plan's cell, for the first
     time, and 0 in others. The expert plans a cell that is `moves` steps further on a shortest way
     to the goal, and takes a shortest way to the cell that is planned, also to a strange one.

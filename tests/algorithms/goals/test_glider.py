@@ -29,7 +29,7 @@ def _texts():
     return x, end, decides, plan, reward, subgoal, action
 
 
-def _expected(end, decides, plan, reward, subgoal, t, b):
+def expect(end, decides, plan, reward, subgoal, t, b):
     """Return reward, discount and next place of a decision, by a loop; T for none."""
     if plan[t, b]:
         later = [u for u in range(t + 1, T) if decides[u, b] and plan[u, b]]
@@ -48,7 +48,7 @@ def test_decisions_lead_to_the_next_one_of_their_level():
     kinds = set()
     for b in range(B):
         for t in np.flatnonzero(decides[:, b]):
-            gain, discount, place = _expected(end, decides, plan, reward, subgoal, t, b)
+            gain, discount, place = expect(end, decides, plan, reward, subgoal, t, b)
             np.testing.assert_allclose(levels.reward[t, b], gain, atol=1e-5)
             np.testing.assert_allclose(levels.discount[t, b], discount, rtol=1e-6)
             assert levels.place[t, b] == place
@@ -64,7 +64,7 @@ def test_values_learn_at_their_level():
     found = np.asarray(glider.values_loss(net, glider.Hierarchical(**fields, levels=levels)).value)
     for b in range(B):
         for t in np.flatnonzero(decides[:, b]):
-            gain, discount, place = _expected(end, decides, plan, reward, subgoal, t, b)
+            gain, discount, place = expect(end, decides, plan, reward, subgoal, t, b)
             target = gain + (discount * v[place, b] if place < T else 0)
             a = action[t, b]
             gap = held[t, b, :, a].min() - v[t, b]

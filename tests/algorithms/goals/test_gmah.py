@@ -76,7 +76,7 @@ def _net(high, low):
     return stub(target=parts(1), hyper=hyper, env_steps=0.0, **parts(0))
 
 
-def _ended(x):
+def ends_of(x):
     """Return reached, impossible and out of patience of each row and agent, by loops."""
     events = np.zeros((3, ROWS, 2), bool)
     for b in range(ROWS):
@@ -98,7 +98,7 @@ def test_a_subgoal_ends_when_it_is_reached_or_impossible_or_too_old():
     over = gmah.is_over(
         x.next_timestep, jnp.asarray(x.extras["subgoal"]), x.extras["age"] + 1, PATIENCE
     )
-    np.testing.assert_array_equal(over, _ended(x).any(0))
+    np.testing.assert_array_equal(over, ends_of(x).any(0))
 
 
 def test_the_low_level_is_paid_for_being_soon():
@@ -110,7 +110,7 @@ def test_the_team_learns_the_value_of_subgoals_that_go_on_or_are_chosen_anew(los
     x, high = _transitions(), RNG.normal(size=(2, 2, 2 * ROWS, SUBGOALS)).astype(np.float32)
     low = np.zeros((2, 2, 2 * ROWS, SUBGOALS, ACTIONS), np.float32)
     value = losses["high_loss"](_net(high, low), x).value
-    over = _ended(x).any(0)
+    over = ends_of(x).any(0)
     expected = []
     for b in range(ROWS):
         now, later = 0.0, 0.0
@@ -131,7 +131,7 @@ def test_the_low_level_learns_from_its_own_reward_alone(losses):
     high = np.zeros((2, 2, 2 * ROWS, SUBGOALS), np.float32)
     net = _net(high, low)
     value = losses["low_loss"](net, x).value
-    reached, impossible, _ = _ended(x)
+    reached, impossible, _ = ends_of(x)
     expected = np.zeros(ROWS)
     for b in range(ROWS):
         for i, agent in enumerate(AGENTS):
@@ -156,7 +156,7 @@ def test_agents_keep_their_subgoals_until_they_end():
     memory = gmah.Kept(jnp.asarray(x.extras["subgoal"]), jnp.asarray(x.extras["age"] + 1))
     step = dataclasses.replace(x.next_timestep, first=np.arange(ROWS) == 0)
     action, kept, extras = recipe.act(net, step, memory, jax.random.key(0), True)
-    over = _ended(x).any(0) | (np.arange(ROWS) == 0)[:, None]
+    over = ends_of(x).any(0) | (np.arange(ROWS) == 0)[:, None]
     for b in range(ROWS):
         for i, agent in enumerate(AGENTS):
             possible = step.privileged["possible"][b, i]
