@@ -77,6 +77,7 @@ BUILT_IN = {
     "one_way_doors": "jaxrl.envs.grids.one_way_doors:one_way_doors",
     "speaker_listener": "jaxrl.envs.grids.speaker_listener:speaker_listener",
     "t_maze": "jaxrl.envs.grids.t_maze:t_maze",
+    "trash_grid": "jaxrl.envs.grids.trash_grid:trash_grid",
     # language
     "addition": "jaxrl.envs.language.arithmetic:addition",
     "countdown": "jaxrl.envs.language.countdown:countdown",
@@ -86,6 +87,7 @@ BUILT_IN = {
     "instructed_words": "jaxrl.envs.language.instructed_words:instructed_words",
     "judged_words": "jaxrl.envs.language.judged_words:judged_words",
     "lookup": "jaxrl.envs.language.lookup:lookup",
+    "planned_maze": "jaxrl.envs.language.planned_maze:planned_maze",
     "posed_sums": "jaxrl.envs.language.posed_sums:posed_sums",
     "ruled_words": "jaxrl.envs.language.ruled_words:ruled_words",
     "second_try": "jaxrl.envs.language.second_try:second_try",
@@ -118,6 +120,7 @@ BUILT_IN = {
     "point_maze_medium": "jaxrl.envs.planar.point_maze:point_maze_medium",
     "point_maze_open": "jaxrl.envs.planar.point_maze:point_maze_open",
     "push": "jaxrl.envs.planar.push:push",
+    "push_play": "jaxrl.envs.planar.push_play:push_play",
     # particles
     "simple_adversary": "jaxrl.envs.particles.adversary:simple_adversary",
     "simple_speaker_listener": "jaxrl.envs.particles.speaker_listener:simple_speaker_listener",

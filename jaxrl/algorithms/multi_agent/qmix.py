@@ -41,11 +41,17 @@ def mix(parts: Any, timestep: TimeStep, values: Array) -> Array:
     return parts.mixer(_state(timestep), values)
 
 
+def mixer(env: Environment, config: Any) -> Part:
+    """Return the part `mixer` that `mix` reads: (state [B, S], values [B, N]) -> [B].
+
+    config: settings with `mixing`, an `optimizer` and a `target`.
+    """
+    inputs = _state(example_timestep(env)), jnp.zeros((1, len(agent_names(env))))
+    return Part(MonotonicMixer(config.mixing), inputs, config.optimizer, config.target)
+
+
 def recipe(env: Environment, config: Config) -> Recipe:
-    example = example_timestep(env)
-    inputs = _state(example), jnp.zeros((1, len(agent_names(env))))
-    mixer = Part(MonotonicMixer(config.mixing), inputs, config.optimizer, config.target)
-    return vdn.team_recipe(env, config, mix, {"mixer": mixer})
+    return vdn.team_recipe(env, config, mix, {"mixer": mixer(env, config)})
 
 
 def check(env: Environment, config: Any, name: str) -> None:

@@ -29,6 +29,7 @@ from jaxrl.algorithms.tokens.shared.settings import SMALL, Tokens
 from jaxrl.algorithms.tokens.shared.texts import Texts
 from jaxrl.algorithms.tokens.token_supervised import cloning_loss
 from jaxrl.core.errors import UserError
+from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Array, Batch, Environment, TimeStep, Tree, struct
 from jaxrl.kit import SEQUENCE, Loss, Minibatch, Net, Part, Recipe, group, hyper
 from jaxrl.kit.acting import sample_tempered
@@ -95,12 +96,17 @@ def value_at_next_decision(x: Valued, value: Array) -> Array:
 
     value: [T + 1, B].
     """
-    number = jnp.arange(len(x.decides))[:, None]
-    place = jnp.where(x.decides, number, len(number))
+    place = next_place(x.decides)
+    return jnp.where(place < len(place), jnp.take_along_axis(value, place, 0), 0)
+
+
+def next_place(marked: Array) -> Array:
+    """Return for each step of texts, bool [T, B], the next one after it that is marked; T where
+    there is none."""
+    number = jnp.arange(len(marked))[:, None]
+    place = jnp.where(marked, number, len(number))
     later = jnp.concatenate([place[1:], jnp.full_like(place[:1], len(number))])
-    place = jax.lax.cummin(later, axis=0, reverse=True)
-    found = jnp.take_along_axis(value, place, 0)
-    return jnp.where(place < len(number), found, 0)
+    return jax.lax.cummin(later, axis=0, reverse=True)
 
 
 def steer(net: Net, timestep: TimeStep, memory: Tree) -> tuple[Categorical, None, Tree]:
@@ -113,6 +119,15 @@ def steer(net: Net, timestep: TimeStep, memory: Tree) -> tuple[Categorical, None
     return Categorical(jax.nn.log_softmax(logits)), None, (own, valued)
 
 
+def values_of_tokens(env: Environment, config: Any, critics: int) -> Part:
+    """Return the part `values`, Q by so many critics and V, with layers like the policy's."""
+    plain = policy_network(env, config.torso, config.memory)
+    own = [f.name for f in dataclasses.fields(plain) if f.name not in ("parent", "name")]
+    network = TokenValues(**{name: getattr(plain, name) for name in own}, critics=critics)
+    inputs = example_timestep(env), network.initial(1)
+    return Part(network, inputs, config.critic, config.target)
+
+
 def on_valued_texts(env: Environment, config: Any, loss: Loss, critics: int) -> Recipe:
     """Return the recipe of a policy that is cloned from texts and steered by values, which learn
     `loss` from them.
@@ -120,10 +135,8 @@ def on_valued_texts(env: Environment, config: Any, loss: Loss, critics: int) -> 
     loss: of the part `values`, for each step of `Valued` texts. critics: number of its Q heads.
     """
     whole = on_episodes(env, config, (cloning_loss,))
-    policy, plain = whole.parts["actor_critic"], policy_network(env, config.torso, config.memory)
-    own = [f.name for f in dataclasses.fields(plain) if f.name not in ("parent", "name")]
-    network = TokenValues(**{name: getattr(plain, name) for name in own}, critics=critics)
-    values = Part(network, (policy.inputs[0], network.initial(1)), config.critic, config.target)
+    values = values_of_tokens(env, config, critics)
+    network: Any = values.network
 
     def learn_values(net: Net, minibatch: Minibatch) -> Net:
         return net.descend(loss, minibatch).update_targets("values")
