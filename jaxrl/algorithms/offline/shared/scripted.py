@@ -30,6 +30,7 @@ from jaxrl.algorithms.offline.shared.recording import record, record_streams
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Environment, Policy, TimeStep, Transition
+from jaxrl.datasets import cache
 from jaxrl.datasets.data import Dataset, References, score
 from jaxrl.datasets.transitions import from_streams
 from jaxrl.envs.goals import set_new_goals
@@ -41,19 +42,25 @@ NAMES = ("demonstrations", "scripted", "play", "conservative")
 SKILLS = (0.2, 0.4, 0.6, 0.8, 1.0)  # shares of the expert's actions in episodes of "scripted"
 PLAY_SKILL = 0.7  # share of the expert's actions in "play"
 STREAMS = 16  # streams of play side by side
-WEAKENED = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # factors that are tried
+WEAKENED = (0.05, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8)  # factors that are tried
 CONSERVATIVE = (50.0, 80.0)  # scores that a conservative controller may have
-EPISODES = 128  # episodes of an evaluation
+EPISODES = 64  # episodes of an evaluation
 
 
-@functools.cache
 def load(env: Environment, name: str, size: int, seed: int) -> Dataset:
-    """Return the dataset `name`, one of `NAMES`, of about `size` steps.
+    """Return the dataset `name`, one of `NAMES`, of about `size` steps, from the cache if it was
+    recorded before.
 
     Raises `UserError` for an environment without an expert or on the host, whose expert is no
     better than random play, and for players that it does not allow: play needs goals, and
     conservative data a bounded Box of actions, and a factor that weakens the expert as it should.
     """
+    recipe = {"players": name, "episodes": EPISODES}
+    make = lambda: {name: _record(env, name, size, seed)}
+    return cache.load(env, name, size=size, seed=seed, recipe=recipe, make=make)
+
+
+def _record(env: Environment, name: str, size: int, seed: int) -> Dataset:
     advised, key = _advised(env), random.key(seed)
     mean = functools.partial(_mean_return, advised, key=jax.random.fold_in(key, 1))
     references = References(mean(random_policy(advised)), mean(expert_policy(advised)))
