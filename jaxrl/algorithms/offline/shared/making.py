@@ -8,7 +8,8 @@
     medium-expert   as many steps of medium as of expert; "mixed" is another name for it
 
 D4RL trained soft actor-critic; here it is PPO, whose policies act as in training, by sampling.
-Datasets of scripted players need no training run: `scripted`.
+Datasets of scripted players (`scripted`) and of imaginary rollouts (`imagined_tasks`) need no
+training run.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from jaxrl.algorithms.offline.shared import scripted
+from jaxrl.algorithms.offline.shared import imagined_tasks, scripted
 from jaxrl.algorithms.offline.shared.recording import plain, record
 from jaxrl.algorithms.policy_gradient.ppo import Config as PPOConfig
 from jaxrl.algorithms.policy_gradient.ppo import ppo
@@ -79,8 +80,8 @@ def recipe(env: Environment) -> Recipe:
 
 
 def load(env: Environment, name: str, size: int = 50_000, seed: int = 0) -> Dataset:
-    """Return the dataset `name` of `env`: one of `NAMES` or `scripted.NAMES`, or the path of a file
-    in Minari's format.
+    """Return the dataset `name` of `env`: one of `NAMES`, `scripted.NAMES` or
+    `imagined_tasks.NAMES`, or the path of a file in Minari's format.
 
     Datasets by name have about `size` steps, and are made from `seed` if they are not in the cache
     yet, which takes a training run. A name means the dataset even if there is a file of that name
@@ -91,12 +92,14 @@ def load(env: Environment, name: str, size: int = 50_000, seed: int = 0) -> Data
     """
     if name in scripted.NAMES:
         return scripted.load(env, name, size, seed)
+    if name in imagined_tasks.NAMES:
+        return imagined_tasks.load(env, name, size, seed)
     if name not in NAMES:
         if name.endswith((".hdf5", ".h5")) or os.path.exists(name):
             from jaxrl.datasets import minari_format
 
             return conform(minari_format.read(Path(name)), env)
-        raise unknown("dataset or file", name, (*NAMES, *scripted.NAMES))
+        raise unknown("dataset or file", name, (*NAMES, *scripted.NAMES, *imagined_tasks.NAMES))
     if name in ("medium-expert", "mixed"):
         halves = [load(env, kind, size, seed) for kind in ("medium", "expert")]
         return join(name, halves)
