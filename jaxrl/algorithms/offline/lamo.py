@@ -209,7 +209,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
     def language_error(net: Any, pieces: Array) -> Array:
         """Compute -log p of each next character, [length - 1, batch_size]."""
-        logits = model.apply(together(net), pieces[:-1], method="logits")
+        logits: Any = model.apply(together(net), pieces[:-1], method="logits")
         return optax.softmax_cross_entropy_with_integer_labels(logits, pieces[1:])
 
     @loss("language")
