@@ -112,9 +112,7 @@ def noisy_expert(env: Environment, deviation: float) -> Policy:
 
     Raises `UserError` as `expert_policy` does, and unless actions are a bounded Box.
     """
-    space, expert = env.action_space, expert_policy(env)
-    if not (isinstance(space, spaces.Box) and np.isfinite(spaces.bounds(space)).all()):
-        raise UserError(f"Normal noise needs a bounded Box; '{env.name}' has {space!r}.")
+    space, expert = _bounded(env, "Normal noise"), expert_policy(env)
 
     def act(state, timestep, memory, key, greedy):
         action: Array = expert.act((), timestep, (), key, greedy)[0]
@@ -122,6 +120,36 @@ def noisy_expert(env: Environment, deviation: float) -> Policy:
         return spaces.clip(space, action + noise), memory, {}
 
     return Policy(act, lambda n: ())
+
+
+def scaled_expert(env: Environment, factor: float) -> Policy:
+    """Build the policy that plays the expert's actions scaled by `factor` toward the middle of
+    their bounds, greedy or not: a weak controller. `env` must come from `wrappers.expert_channel`.
+    Another factor is another state of the same policy.
+
+    Raises `UserError` as `expert_policy` does, and unless actions are a bounded Box.
+    """
+    return dataclasses.replace(_scaled_expert(env), state=jnp.float32(factor))
+
+
+@functools.cache
+def _scaled_expert(env: Environment) -> Policy:
+    space, expert = _bounded(env, "A scaled expert"), expert_policy(env)
+    middle = sum(spaces.bounds(space)) / 2
+
+    def act(state, timestep, memory, key, greedy):
+        action: Array = spaces.clip(space, expert.act((), timestep, (), key, greedy)[0])
+        return (middle + state * (action - middle)).astype(action.dtype), memory, {}
+
+    return Policy(act, lambda n: ())
+
+
+def _bounded(env: Environment, who: str) -> spaces.Box:
+    """Return the action space. Raises `UserError` unless it is a bounded Box."""
+    space = env.action_space
+    if not (isinstance(space, spaces.Box) and np.isfinite(spaces.bounds(space)).all()):
+        raise UserError(f"{who} needs a bounded Box; '{env.name}' has {space!r}.")
+    return space
 
 
 def another_action(space: spaces.Discrete, timestep: TimeStep, action: Array, key: Key) -> Array:

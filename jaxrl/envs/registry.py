@@ -25,6 +25,9 @@ BUILT_IN = {
     "mountain_car": "jaxrl.envs.classic.mountain_car:mountain_car",
     "mountain_car_continuous": "jaxrl.envs.classic.mountain_car_continuous:mountain_car_continuous",
     "pendulum": "jaxrl.envs.classic.pendulum:pendulum",
+    # processes
+    "double_mass": "jaxrl.envs.process.double_mass:double_mass",
+    "pipeline": "jaxrl.envs.process.pipeline:pipeline",
     # tables
     "baird": "jaxrl.envs.tables.linear:baird",
     "boyan_chain": "jaxrl.envs.tables.linear:boyan_chain",
@@ -110,6 +113,7 @@ BUILT_IN = {
     "double_pendulum": "jaxrl.envs.planar.double_pendulum:double_pendulum",
     "hopper": "jaxrl.envs.planar.hopper:hopper",
     "reacher": "jaxrl.envs.planar.reacher:reacher",
+    "safe_cheetah": "jaxrl.envs.planar.safe_cheetah:safe_cheetah",
     "walker": "jaxrl.envs.planar.walker:walker",
     # bodies: free
     "point_mass": "jaxrl.envs.planar.point_mass:point_mass",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jaxrl.algorithms.offline.shared import making
+from jaxrl.algorithms.offline.shared import imagined_tasks, making, scripted
 from jaxrl.core import random
 from jaxrl.core.types import Environment
 from jaxrl.datasets.data import Dataset, References
@@ -16,7 +16,7 @@ def no_training(monkeypatch):
     """Replace every dataset that a training run would make by a few random steps."""
 
     def load(env: Environment, name: str, size: int = 50_000, seed: int = 0) -> Dataset:
-        assert name in making.NAMES
+        assert name in (*making.NAMES, *scripted.NAMES, *imagined_tasks.NAMES)
         steps = making.record(env, random_policy(env), random.key(seed), min(size, 400))
         return Dataset(name, steps, References(0.0, 1.0))
 

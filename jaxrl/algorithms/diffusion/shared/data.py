@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
-
 from jaxrl.algorithms.offline.shared import data as offline
 from jaxrl.algorithms.offline.shared import making
-from jaxrl.core import random
-from jaxrl.core.types import Environment, Source, TimeStep, Transition
-from jaxrl.envs.policies import expert_policy
-from jaxrl.envs.wrappers import expert_channel
+from jaxrl.algorithms.offline.shared.scripted import demonstrations
+from jaxrl.core.types import Environment, Source, Transition
 from jaxrl.kit import group
 from jaxrl.sources.dataset import dataset
 
@@ -44,17 +39,3 @@ class Data(offline.Data):
         """Return a source of windows of `length` steps of `steps` [N]; of single ones for None."""
         options = {"updates": self.updates, "name": self.name, "num_shards": self.num_shards}
         return dataset(steps, batch_size, length, **options)
-
-
-@functools.cache
-def demonstrations(env: Environment, size: int, seed: int) -> Transition:
-    """Record about `size` steps [N] of whole episodes of the environment's expert."""
-    advised = expert_channel(env)
-    steps = making.record(advised, expert_policy(advised), random.key(seed), size)
-
-    def plain(timestep: TimeStep) -> TimeStep:
-        return dataclasses.replace(timestep, privileged=None)
-
-    return dataclasses.replace(
-        steps, timestep=plain(steps.timestep), next_timestep=plain(steps.next_timestep)
-    )

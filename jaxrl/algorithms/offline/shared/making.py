@@ -8,6 +8,8 @@
     medium-expert   as many steps of medium as of expert; "mixed" is another name for it
 
 D4RL trained soft actor-critic; here it is PPO, whose policies act as in training, by sampling.
+Datasets of scripted players (`scripted`) and of imaginary rollouts (`imagined_tasks`) need no
+training run.
 """
 
 from __future__ import annotations
@@ -16,14 +18,15 @@ import dataclasses
 import functools
 import os
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
 
+from jaxrl.algorithms.offline.shared import imagined_tasks, scripted
+from jaxrl.algorithms.offline.shared.recording import plain, record
 from jaxrl.algorithms.policy_gradient.ppo import Config as PPOConfig
 from jaxrl.algorithms.policy_gradient.ppo import ppo
-from jaxrl.core import random, settings, spaces
+from jaxrl.core import random, settings
 from jaxrl.core.errors import UserError, unknown
 from jaxrl.core.learn import learn
 from jaxrl.core.train import advance, start
@@ -33,7 +36,6 @@ from jaxrl.datasets.data import Dataset, References, conform, join, score
 from jaxrl.datasets.transitions import from_streams
 from jaxrl.envs.policies import random_policy
 from jaxrl.evaluation.evaluate import evaluate
-from jaxrl.sources.rollouts import rollouts
 
 KINDS = ("random", "medium", "expert", "medium-replay")
 NAMES = (*KINDS, "medium-expert", "mixed")
@@ -78,7 +80,8 @@ def recipe(env: Environment) -> Recipe:
 
 
 def load(env: Environment, name: str, size: int = 50_000, seed: int = 0) -> Dataset:
-    """Return the dataset `name` of `env`: one of `NAMES`, or the path of a file in Minari's format.
+    """Return the dataset `name` of `env`: one of `NAMES`, `scripted.NAMES` or
+    `imagined_tasks.NAMES`, or the path of a file in Minari's format.
 
     Datasets by name have about `size` steps, and are made from `seed` if they are not in the cache
     yet, which takes a training run. A name means the dataset even if there is a file of that name
@@ -87,12 +90,16 @@ def load(env: Environment, name: str, size: int = 50_000, seed: int = 0) -> Data
     Raises `UserError` for another name, a file that is corrupt or not about this
     environment (see `conform`), and a cache that cannot be written.
     """
+    if name in scripted.NAMES:
+        return scripted.load(env, name, size, seed)
+    if name in imagined_tasks.NAMES:
+        return imagined_tasks.load(env, name, size, seed)
     if name not in NAMES:
         if name.endswith((".hdf5", ".h5")) or os.path.exists(name):
             from jaxrl.datasets import minari_format
 
             return conform(minari_format.read(Path(name)), env)
-        raise unknown("dataset or file", name, NAMES)
+        raise unknown("dataset or file", name, (*NAMES, *scripted.NAMES, *imagined_tasks.NAMES))
     if name in ("medium-expert", "mixed"):
         halves = [load(env, kind, size, seed) for kind in ("medium", "expert")]
         return join(name, halves)
@@ -203,38 +210,13 @@ def make(
     return {name: Dataset(name, x, references) for name, x in found.items()}
 
 
-def record(env: Environment, policy: Policy, key: Any, size: int) -> Transition:
-    """Record about `size` steps [N] of whole episodes of `policy`, which samples its actions, as
-    NumPy arrays."""
-    assert env.max_steps is not None
-    streams = min(64, max(1, size // env.max_steps))
-    episodes = max(1, round(size / streams / env.max_steps))
-    window = _record(env, policy, key, streams, episodes * env.max_steps)
-    return from_streams(jax.device_get(window), size)
-
-
-@functools.partial(jax.jit, static_argnums=(0, 3, 4))
-def _record(env, policy, key, streams, steps):
-    source = rollouts(env, streams, steps)
-    start_key, key = jax.random.split(key)
-    state = source.init(start_key, {}, policy)
-    return _plain(env, source.collect(state, policy, key)[1].transitions)
-
-
 @functools.partial(jax.jit, static_argnums=(0, 1, 3))
 def _train(env, algorithm, run, steps):
     """Train for `steps` steps. Return the run and all transitions it collected, [steps * T, B]."""
 
     def body(run, _):
         run, _ = advance(algorithm, run)
-        return run, _plain(env, run.state.source.transitions)
+        return run, plain(env, run.state.source.transitions)
 
     run, windows = jax.lax.scan(body, run, None, steps)
     return run, jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), windows)
-
-
-def _plain(env: Environment, transitions: Transition) -> Transition:
-    """Remove tasks and the policy's outputs, and clip actions to their bounds as the environment
-    does."""
-    action = spaces.clip(env.action_space, transitions.action)
-    return dataclasses.replace(transitions, action=action, task=(), extras={})
