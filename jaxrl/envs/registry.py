@@ -116,6 +116,7 @@ BUILT_IN = {
     "point_maze_medium": "jaxrl.envs.planar.point_maze:point_maze_medium",
     "point_maze_open": "jaxrl.envs.planar.point_maze:point_maze_open",
     "push": "jaxrl.envs.planar.push:push",
+    "push_skills": "jaxrl.envs.planar.push_skills:push_skills",
     # particles
     "simple_adversary": "jaxrl.envs.particles.adversary:simple_adversary",
     "simple_speaker_listener": "jaxrl.envs.particles.speaker_listener:simple_speaker_listener",
