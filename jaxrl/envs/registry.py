@@ -67,6 +67,7 @@ BUILT_IN = {
     "foraging": "jaxrl.envs.grids.foraging:foraging",
     "fruit_collection": "jaxrl.envs.grids.fruit_collection:fruit_collection",
     "goal_maze": "jaxrl.envs.grids.goal_maze:goal_maze",
+    "goal_swap": "jaxrl.envs.grids.goal_swap:goal_swap",
     "hazards": "jaxrl.envs.grids.hazards:hazards",
     "hide_and_seek": "jaxrl.envs.grids.hide_and_seek:hide_and_seek",
     "key_corridor": "jaxrl.envs.grids.key_corridor:key_corridor",
