@@ -111,6 +111,7 @@ BUILT_IN = {
     "walker": "jaxrl.envs.planar.walker:walker",
     # bodies: free
     "point_mass": "jaxrl.envs.planar.point_mass:point_mass",
+    "maze_scenes": "jaxrl.envs.planar.maze_scenes:maze_scenes",
     "ogbench_pointmaze": "jaxrl.envs.planar.ogbench_pointmaze:ogbench_pointmaze",
     "point_maze": "jaxrl.envs.planar.point_maze:point_maze",
     "point_maze_deceptive": "jaxrl.envs.planar.point_maze:point_maze_deceptive",
