@@ -46,6 +46,7 @@ BUILT_IN = {
     "contextual_bandit": "jaxrl.envs.bandits.contextual_bandit:contextual_bandit",
     "mixture": "jaxrl.envs.bandits.mixture:mixture",
     "selective_labels": "jaxrl.envs.bandits.selective_labels:selective_labels",
+    "strings": "jaxrl.envs.bandits.strings:strings",
     "two_sides": "jaxrl.envs.bandits.two_sides:two_sides",
     # markets
     "pairs_trading": "jaxrl.envs.markets.pairs_trading:pairs_trading",
