@@ -4,9 +4,9 @@ a reward through the sampling of a masked diffusion model, made differentiable b
 
 A step draws each letter, or the mask, as softmax((log q + Gumbel noise) / `temperature`) instead of
 its largest entry, so that strings are vectors of probabilities and the whole chain has a gradient;
-the string at the end is rounded, with the gradient of what is rounded (straight-through). Of the
-steps only the last `soft_steps` are such; those before are drawn as usual, without a gradient. What
-is maximized is the reward less `beta` times the divergence of the chain from the frozen model's.
+the string at the end is rounded, with the gradient of what is rounded (straight-through). Only the
+last `soft_steps` are such; those before are drawn as usual, without a gradient. What is maximized
+is the reward less `beta` times the divergence of the chain from the frozen model's.
 
 The divergence is that of jump processes (`losses.ctmc_kl`), each letter counted by how far it is
 masked, over the soft steps and the others alike. For a perfect model the maximizer is p(x) exp(r(x)

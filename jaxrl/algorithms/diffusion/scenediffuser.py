@@ -3,20 +3,20 @@ scenes", arXiv:2301.06015, and its published code): one diffusion model of paths
 objectives guide while it samples.
 
 The model denoises paths, given the scene and where they begin (generation). What is wanted of a
-path besides is an objective whose gradient, times the variance of the step, moves the mean of each
-denoising step: not to lie within `margin` of anything solid (optimization), and to end at the goal
-(planning). The model itself never sees the goal. A path is followed for `execute` steps, and then
-planned anew.
+path besides is an objective whose gradient moves the mean of each denoising step: not to lie within
+`margin` of anything solid (optimization), and to end at the goal (planning). The model itself never
+sees the goal. A path is followed for `execute` steps, and then planned anew.
 
     collision = sum over the path of max(0, margin - distance to the nearest wall)
     goal      = |x - g| + |y - g| at the path's end
 
 These are the objectives of the authors' code for navigation (`last_frame_l1`), which measures
-distances to the points of a scanned room, and clips each number of the gradient to 0.1; here rooms
-are grids of cells, distances are signed, so that there is a way out of a wall, and nothing is
-clipped. The paper's scenes are scans of rooms, seen by a point transformer, and its agent moves
-along the path; here the denoiser is told a vector of cells, and paths have actions, which are
-followed.
+distances to the points of a scanned room; here rooms are grids of cells, and distances are signed,
+so that there is a way out of a wall. There the gradient is multiplied by the step's variance or not
+(`div_var`), and each number is clipped to 0.1; here it is not multiplied. The paper's scenes are
+scans of rooms, seen by a point transformer, and its agent is moved along the path; here the
+denoiser is told a vector of cells, paths are of positions and velocities, and the ball is driven to
+each next position by the force that its mass and damping ask for.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from jaxrl.algorithms.diffusion.shared.chunks import (
     take_rows,
 )
 from jaxrl.algorithms.diffusion.shared.data import Data
-from jaxrl.algorithms.diffusion.shared.policies import action_size, from_units, to_units
+from jaxrl.core import spaces
 from jaxrl.core.errors import UserError
 from jaxrl.core.hyper import WIDE
 from jaxrl.core.types import Array, Environment, Source, TimeStep, Transition
@@ -76,6 +76,9 @@ class Config:
     """Weight of the collision objective while planning; 0 for none."""
     goal_weight: float = hyper(1.0, low=0)
     """Weight of the goal objective while planning; 0 for none."""
+    largest_shift: float = hyper(0.1, above=0)
+    """Largest size of each number by which a step is moved for either objective, in half-widths of
+    the room. 0.1: authors' code."""
     margin: float = hyper(0.2, above=0)
     """Distance to anything solid, in m, below which a path is penalized."""
 
@@ -90,21 +93,30 @@ def goal_distance(places: Array, goal: Array) -> Array:
     return jnp.abs(places[..., -1, :] - goal).sum(-1)
 
 
+def drive(physics: Array, aim: Array, ball: Any) -> Array:
+    """Return the action [..., 2] after which a ball at `physics` [..., 4] is at `aim` [..., 2], but
+    for limits and walls.
+
+    ball: parameters of `point_maze`.
+    """
+    velocity = (aim - physics[..., :2]) / ball.dt
+    change = (velocity - physics[..., 2:]) / ball.dt
+    return (ball.mass * change + ball.damping * velocity) / ball.gear
+
+
 def recipe(env: Environment, config: Config) -> Recipe:
-    space, moves, horizon = env.action_space, action_size(env.action_space), config.horizon
+    space, horizon, ball = env.action_space, config.horizon, env.params.inner
     cells = env.observation_space.shape[0] - STATE
-    size, half = STATE + moves, cells**0.5 / 2 * float(env.params.inner.cell)
+    half = cells**0.5 / 2 * float(ball.cell)
     units = jnp.asarray([half, half, FASTEST, FASTEST])
     process = VariancePreserving(config.levels, "cosine", prediction="clean", axes=2)
-    step = np.arange(horizon)[:, None]
-    known = jnp.asarray((step == 0) & (np.arange(size) < STATE))
+    known = jnp.asarray(np.arange(horizon) == 0)[:, None]
 
     def paths(x: Transition) -> tuple[Array, Array]:
-        """Return windows [H, B] as paths [B, H, D], and the scenes [B, C] they are in."""
+        """Return windows [H, B] as paths [B, H, 4], and the scenes [B, C] they are in."""
         physics, scene = split(x.observation)
-        rows = rows_within_episodes(x, 0)
-        steps = [take_rows(part, rows) for part in (physics / units, to_units(space, x.action))]
-        return jnp.moveaxis(jnp.concatenate(steps, -1), 0, 1), scene[0]
+        steps = take_rows(physics / units, rows_within_episodes(x, 0))
+        return jnp.moveaxis(steps, 0, 1), scene[0]
 
     @loss("denoiser")
     def denoiser_loss(net, x):
@@ -117,38 +129,41 @@ def recipe(env: Environment, config: Config) -> Recipe:
         return jnp.broadcast_to(error, x.reward.shape)
 
     def make_plan(net: Net, timestep: TimeStep, key: Any) -> Array:
-        """Return actions [B, H, A] of paths that begin here."""
+        """Return the positions [B, H - 1, 2] (m) of paths that begin here, after the first."""
         batch, h = timestep.reward.shape, net.hyper
         physics, scene = split(timestep.observation)
-        told = jnp.zeros((*batch, horizon, size)).at[:, 0, :STATE].set(physics / units)
+        told = jnp.zeros((*batch, horizon, STATE)).at[:, 0].set(physics / units)
 
-        def objective(x: Array) -> Array:
-            places = x[..., :2] * half
-            wrong = h.collision_weight * collision(places, scene, h.margin)
-            return -(wrong + h.goal_weight * goal_distance(places, timestep.goal)).sum()
+        def avoid(x: Array) -> Array:
+            return -h.collision_weight * collision(x[..., :2] * half, scene, h.margin).sum()
+
+        def approach(x: Array) -> Array:
+            return -h.goal_weight * goal_distance(x[..., :2] * half, timestep.goal).sum()
 
         def adjust(mean: Array, variance: Array, level: Array) -> Array:
-            del level
-            return diffusion.classifier_guidance(mean, jax.grad(objective)(mean), variance)
+            del variance, level
+            limit = lambda gradient: jnp.clip(gradient, -h.largest_shift, h.largest_shift)
+            mean = mean + limit(jax.grad(avoid)(mean))
+            return mean + limit(jax.grad(approach)(mean))
 
         hooks = Hooks(known=lambda x: diffusion.inpaint(x, told, known), adjust=adjust)
         predict = lambda noisy, level: net.target.denoiser(noisy, level, scene)
         found = process.sample(key, predict, told.shape, hooks=hooks)
-        return jnp.clip(found[..., STATE:], -1.0, 1.0)
+        return found[:, 1:, :2] * half
 
     def act(net, timestep, memory, key, greedy):
         plan = lambda timestep, past, key: make_plan(net, timestep, key)
         now, execute = split(timestep.observation)[0], config.execute
-        action, memory = follow_plan(plan, timestep, memory, key, features=now, execute=execute)
-        return from_units(space, action), memory, {}
+        aim, memory = follow_plan(plan, timestep, memory, key, features=now, execute=execute)
+        return spaces.clip(space, drive(now, aim, ball)), memory, {}
 
-    inputs = jnp.zeros((1, horizon, size)), jnp.ones(1), jnp.zeros((1, cells))
-    network = TrajectoryDenoiser(size, config.width, config.blocks)
+    inputs = jnp.zeros((1, horizon, STATE)), jnp.ones(1), jnp.zeros((1, cells))
+    network = TrajectoryDenoiser(STATE, config.width, config.blocks)
     return Recipe(
         parts={"denoiser": Part(network, inputs, config.optimizer, config.average)},
         act=act,
         losses=(denoiser_loss,),
-        memory=lambda n: no_plan(n, horizon, moves, 0, STATE),
+        memory=lambda n: no_plan(n, horizon - 1, 2, 0, STATE),
     )
 
 
@@ -163,7 +178,7 @@ def check(env: Environment, config: Config, name: str) -> None:
     """Raise `UserError` unless `env` shows scenes, actions are one bounded box, paths are as long
     as they are followed, and there is a dataset alone."""
     policies.check(env, config, name)
-    check_plans(config, name)
+    check_plans(dataclasses.replace(config, horizon=config.horizon - 1), name)
     if not isinstance(env.params, Params):
         raise UserError(
             f"{name} plans in scenes, which '{env.name}' does not show; try maze_scenes."

@@ -11,8 +11,8 @@ which gives the gradient of the expected reward; here, as in the code, y runs ov
 x alone and x itself, so that the gradient is an approximation. Ratios of the new model to the one
 that drew x are clipped as in PPO, and advantages are rewards that are standardized, as in GRPO.
 
-Of a masked diffusion model the score of y that differs in letter l is the ratio of the model's
-probabilities of both letters where l alone is masked; the code reads it from the model's output at
+The score of y that differs in letter l is the ratio of a masked diffusion model's probabilities of
+both letters where l alone is masked; the code reads it from the model's output at
 a small time. It estimates q(y) by self-normalized importance sampling; here it is normalized over
 the neighbors and x, sum q = 1, which takes no samples. The paper's model has no frozen reference by
 default, and neither has this one. The reward is never differentiated.

@@ -84,7 +84,7 @@ class Demonstrated:
     def source(self, env: Environment) -> Source:
         """Return rests of episodes [max_steps, batch_size], from any step on."""
         assert env.max_steps is not None
-        steps = demonstrations(unswapped(env), self.size, self.seed)
+        steps = demonstrations(without_swaps(env), self.size, self.seed)
         view = windows(env.max_steps, pad=True)
         options = {"updates": self.updates, "num_shards": self.num_shards}
         return viewed_dataset(steps, self.batch_size, view, name="demonstrations", **options)
@@ -192,7 +192,7 @@ def unit(x: Array) -> Array:
     return x / jnp.sqrt(jnp.square(x).sum(-1, keepdims=True) + 1e-6)
 
 
-def unswapped(env: Environment) -> Environment:
+def without_swaps(env: Environment) -> Environment:
     """Return the environment in which the named object is always on the right."""
     return dataclasses.replace(env, params=dataclasses.replace(env.params, swapped=0.0))
 
@@ -247,7 +247,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
     space, size = env.action_space, env.observation_space.shape[0]
     words = example_timestep(env).goal.shape[-1]
 
-    def told(timestep: TimeStep) -> TimeStep:
+    def remove_goal(timestep: TimeStep) -> TimeStep:
         """Return what the policy sees: with a return to go, no instruction."""
         return dataclasses.replace(timestep, goal=None) if config.return_prompted else timestep
 
@@ -260,7 +260,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
     def sequence_loss(net: Net, x: Transition) -> Array:
         """Compute the error of each step's action, given what came before it."""
         steps = read_window(
-            shown, dataclasses.replace(x, timestep=told(x.timestep)), x.extras["to_go"]
+            shown, dataclasses.replace(x, timestep=remove_goal(x.timestep)), x.extras["to_go"]
         )
         return action_error(space, net.sequence(steps, x.timestep.legal_actions).policy, x.action)
 
@@ -293,7 +293,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
     # What the policy sees has no goal channel, where it is told a return instead.
     shown = dataclasses.replace(
-        env, reset=lambda key, params: _without(env.reset(key, params), told)
+        env, reset=lambda key, params: _without(env.reset(key, params), remove_goal)
     )
     follow = act_by_sequence(shown, "sequence", lambda net, timestep: net.hyper.target_return)
 
@@ -301,7 +301,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         reward = reward_of(net, timestep.observation, timestep.goal)
         # The first picture is no step's result.
         reward = jnp.where(timestep.first, 0.0, reward)
-        paid = dataclasses.replace(told(timestep), reward=reward)
+        paid = dataclasses.replace(remove_goal(timestep), reward=reward)
         return follow(net, paid, memory, key, greedy)
 
     torso, example = config.torso, example_timestep(env)
@@ -324,9 +324,9 @@ def recipe(env: Environment, config: Config) -> Recipe:
     )
 
 
-def _without(begun, told):
+def _without(begun, remove_goal):
     state, timestep = begun
-    return state, told(timestep)
+    return state, remove_goal(timestep)
 
 
 def check(env: Environment, config: Config, name: str) -> None:

@@ -41,7 +41,7 @@ CLIPS, STATES = 5.0, 10.0  # by what rewards are multiplied in the exponents of 
 
 @group
 class Starts:
-    """Where episodes begin."""
+    """Starts of episodes: near clips, in other skills, and where rewards are low."""
 
     noisy: float = static(0.1, low=0, high=1)
     """Probability of a start near a clip: the state transition field."""

@@ -50,7 +50,7 @@ class State:
     steps: Array
 
 
-def scattered(number: int, size: int, blocks: int) -> list[str]:
+def scatter(number: int, size: int, blocks: int) -> list[str]:
     """Return drawings of `number` layouts whose free cells are connected, all different where there
     are as many."""
     generator, found = np.random.default_rng(0), []
@@ -62,12 +62,12 @@ def scattered(number: int, size: int, blocks: int) -> list[str]:
         solid = np.pad(inner, 1, constant_values=True)
         drawing = " ".join("".join("#" if x else "." for x in row) for row in solid)
         tries += 1
-        if connected(inner) and (drawing not in found or tries > 100 * number):
+        if is_connected(inner) and (drawing not in found or tries > 100 * number):
             found.append(drawing)
     return found
 
 
-def connected(solid: np.ndarray) -> bool:
+def is_connected(solid: np.ndarray) -> bool:
     """Return whether the free cells of bool [H, W] are connected through shared sides."""
     free = ~solid
     reached = np.zeros_like(free)
@@ -105,7 +105,7 @@ def maze_scenes(size: int = 5, blocks: int = 6, layouts: int = 64) -> Environmen
     """Rooms of `size` x `size` cells (at least 3) with `blocks` solid ones."""
     at_least("maze_scenes", "size", size, 3)
     at_least("maze_scenes", "layouts", layouts, 1)
-    drawings = scattered(2 * layouts, size, blocks)
+    drawings = scatter(2 * layouts, size, blocks)
     parsed = [mazes.maze(drawing) for drawing in drawings]
     env = point_maze.point_maze(drawings[0])
     ball = dataclasses.replace(env.params, dt=0.05)

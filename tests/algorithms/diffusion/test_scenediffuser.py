@@ -10,6 +10,7 @@ import pytest
 from jaxrl.algorithms.diffusion.scenediffuser import (
     TINY,
     collision,
+    drive,
     goal_distance,
     scenediffuser,
 )
@@ -38,18 +39,27 @@ def test_the_goal_guides_paths_that_were_not_learned():
     env = make("maze_scenes", **TINY["env_params"])
     settings = {k: v for k, v in TINY.items() if k not in ("env", "env_params")}
     algorithm = scenediffuser(env, settings | {"levels": 8})
+    keys = jax.random.split(random.key(1), 256)
+    _, timestep = jax.vmap(env.reset, (0, None))(keys, env.params)
 
-    def act(hyper):
+    def distance(weight):
+        hyper = {"goal_weight": weight, "collision_weight": 0.0, "largest_shift": 0.1}
         policy = algorithm.policy(start(algorithm, random.key(0), hyper).state)
-        keys = jax.random.split(random.key(1), 256)
-        _, timestep = jax.vmap(env.reset, (0, None))(keys, env.params)
-        memory = policy.memory(256)
-        plan = policy.act(policy.state, timestep, memory, random.key(2), True)[1]
-        return plan.steps
+        memory = policy.act(policy.state, timestep, policy.memory(256), random.key(2), True)[1]
+        assert memory.steps.shape == (256, 3, 2)
+        return float(goal_distance(memory.steps, timestep.goal).mean())
 
-    free, guided = (act({"goal_weight": w, "collision_weight": 0.0}) for w in (0.0, 1.0))
-    assert (free != guided).any()
-    assert free.shape == (256, 4, 2)
+    assert distance(1.0) < distance(0.0) - 0.1
+
+
+def test_the_ball_is_driven_to_the_next_position():
+    env = make("maze_scenes", size=3, blocks=0, layouts=1)
+    state, timestep = env.reset(random.key(0), env.params)
+    aim = timestep.observation[:2] + jnp.asarray([0.01, -0.02])
+    action = drive(timestep.observation[:4], aim, env.params.inner)
+    assert (jnp.abs(action) < 1).all()
+    _, after = env.step(random.key(0), state, action, env.params)
+    np.testing.assert_allclose(after.observation[:2], aim, atol=1e-3)
 
 
 def test_it_needs_scenes():

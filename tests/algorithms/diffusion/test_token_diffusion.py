@@ -89,7 +89,7 @@ def test_only_the_last_steps_of_a_chain_have_a_gradient(law):
 
 
 def test_the_divergence_of_chains_is_that_of_their_laws(law):
-    """With many steps, the chain rule: the expected divergence of exact models is KL(q || p)."""
+    """The expected divergence of exact models is KL(q || p), with many steps."""
     other = np.random.default_rng(1).dirichlet(2 * np.ones(8)).reshape(2, 2, 2).astype(np.float32)
 
     @jax.jit

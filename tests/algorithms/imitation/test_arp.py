@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.algorithms.imitation.arp import TINY, PairEncoder, arp, rewards_to_go, unswapped
+from jaxrl.algorithms.imitation.arp import TINY, PairEncoder, arp, rewards_to_go, without_swaps
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.train import start, train
@@ -26,7 +26,7 @@ def test_rewards_to_go_are_sums_up_to_the_end():
 
 
 def test_demonstrations_are_not_swapped():
-    assert float(unswapped(make("goal_swap", swapped=1.0)).params.swapped) == 0
+    assert float(without_swaps(make("goal_swap", swapped=1.0)).params.swapped) == 0
 
 
 def test_stages_learn_one_after_the_other():

@@ -32,8 +32,8 @@ def test_it_keeps_the_rules_of_environments(env):
 
 
 def test_connected_cells_share_sides():
-    assert module.connected(np.array([[0, 1], [0, 0]], bool))
-    assert not module.connected(np.array([[0, 1], [1, 0]], bool))
+    assert module.is_connected(np.array([[0, 1], [0, 0]], bool))
+    assert not module.is_connected(np.array([[0, 1], [1, 0]], bool))
 
 
 def test_layouts_are_different_and_those_held_out_are_others(env):
