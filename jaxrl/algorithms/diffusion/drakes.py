@@ -58,7 +58,13 @@ def round_straight_through(x: Array) -> Array:
 
 
 def soft_chain(
-    key: Key, logits: Logits, n: int, size: tuple[int, int], steps: int, soft: int, heat: Array
+    key: Key,
+    logits: Logits,
+    n: int,
+    size: tuple[int, int],
+    steps: int,
+    soft: int,
+    heat: Array | float,
 ) -> tuple[Array, Array]:
     """Sample strings with a gradient: what each step began with [K, n, L, V + 1], and the strings
     at the end as one-hots [n, L, V].

@@ -23,6 +23,7 @@ temperature are those of the code. The weight of inverse dynamics is a number he
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -86,7 +87,7 @@ class Demonstrated:
         assert env.max_steps is not None
         steps = demonstrations(without_swaps(env), self.size, self.seed)
         view = windows(env.max_steps, pad=True)
-        options = {"updates": self.updates, "num_shards": self.num_shards}
+        options: dict[str, Any] = {"updates": self.updates, "num_shards": self.num_shards}
         return viewed_dataset(steps, self.batch_size, view, name="demonstrations", **options)
 
 
@@ -231,11 +232,8 @@ def adaptation_loss(net: Net, x: Around) -> LossOutput:
     # A picture is paid -1, and the one before the goal 0.
     reward = jnp.where(steps.terminated, 0.0, -1.0)
     flat = lambda a: a.reshape(-1)
-    implicit = losses.vip(
-        *(flat(a) for a in (value(first), value(seen), value(after), reward)),
-        h.discount,
-        flat(exists),
-    )
+    beginning, here, there = (flat(value(a)) for a in (first, seen, after))
+    implicit = losses.vip(beginning, here, there, flat(reward), h.discount, flat(exists))
     inverse = losses.behavior_cloning(net.inverse(seen, after, words).log_prob(steps.action))
     total = implicit + h.inverse_weight * inverse
     return LossOutput(

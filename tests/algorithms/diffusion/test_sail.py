@@ -54,6 +54,7 @@ def test_a_batch_has_windows_of_all_origins_with_their_goals_and_forces(env):
     algorithm = sail(env, SETTINGS | {"data.num_shards": 1})
     run = start(algorithm, random.key(0))
     source, policy = algorithm.source, algorithm.policy(run.state)
+    assert source is not None
     state = run.state.source
     _, fresh, _ = source.collect(state, policy, random.key(1))
     x = source.sample(state, fresh, random.key(2)).transitions
