@@ -8,20 +8,22 @@ path besides is an objective whose gradient moves the mean of each denoising ste
 sees the goal. A path is followed for `execute` steps, and then planned anew.
 
     collision = sum over the path of max(0, margin - distance to the nearest wall)
-    goal      = |x - g| + |y - g| at the path's end
+    goal      = L1 distance from the goal, at the path's end or summed over the path
 
-These are the objectives of the authors' code for navigation (`last_frame_l1`), which measures
-distances to the points of a scanned room; here rooms are grids of cells, and distances are signed,
-so that there is a way out of a wall. There the gradient is multiplied by the step's variance or not
-(`div_var`), and each number is clipped to 0.1; here it is not multiplied. The paper's scenes are
-scans of rooms, seen by a point transformer, and its agent is moved along the path; here the
-denoiser is told a vector of cells, paths are of positions and velocities, and the ball is driven to
-each next position by the force that its mass and damping ask for.
+These are objectives of the authors' code for navigation (`last_frame_l1`, its default, and
+`all_frame_l1`), which measures distances to the points of a scanned room; here rooms are grids of
+cells, and distances are signed, so that there is a way out of a wall. There the gradient is
+multiplied by the step's variance or not (`div_var`), and each number is clipped to 0.1; here it is
+not multiplied. The paper's scenes are scans of rooms, seen by a point transformer, and its agent is
+moved along the path; here the denoiser is told a vector of cells, paths are of positions and
+velocities, and the ball is driven to each next position by the force that its mass and damping ask
+for.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import jax
@@ -72,6 +74,8 @@ class Config:
     """Channels of the convolutions."""
     blocks: int = static(4, low=1)
     """Number of residual blocks of the denoiser, whose reach doubles."""
+    goal_frames: str = static("last", choices=("last", "all"))
+    """Steps of a path whose distance from the goal counts: last, or all."""
     collision_weight: float = hyper(1.0, low=0)
     """Weight of the collision objective while planning; 0 for none."""
     goal_weight: float = hyper(1.0, low=0)
@@ -88,9 +92,11 @@ def collision(places: Array, scene: Array, margin: Array | float) -> Array:
     return jnp.maximum(margin - signed_distance(places, scene), 0.0).sum(-1)
 
 
-def goal_distance(places: Array, goal: Array) -> Array:
-    """Return the L1 distance [...] of the ends of paths [..., T, 2] from goals [..., 2]."""
-    return jnp.abs(places[..., -1, :] - goal).sum(-1)
+def goal_distance(places: Array, goal: Array, frames: str = "last") -> Array:
+    """Return the L1 distance [...] of the ends of paths [..., T, 2] from goals [..., 2], or the sum
+    over all of their steps."""
+    away = jnp.abs(places - goal[..., None, :]).sum(-1)
+    return away[..., -1] if frames == "last" else away.sum(-1)
 
 
 def drive(physics: Array, aim: Array, ball: Any) -> Array:
@@ -134,11 +140,13 @@ def recipe(env: Environment, config: Config) -> Recipe:
         physics, scene = split(timestep.observation)
         told = jnp.zeros((*batch, horizon, STATE)).at[:, 0].set(physics / units)
 
+        distance = functools.partial(goal_distance, frames=config.goal_frames)
+
         def avoid(x: Array) -> Array:
             return -h.collision_weight * collision(x[..., :2] * half, scene, h.margin).sum()
 
         def approach(x: Array) -> Array:
-            return -h.goal_weight * goal_distance(x[..., :2] * half, timestep.goal).sum()
+            return -h.goal_weight * distance(x[..., :2] * half, timestep.goal).sum()
 
         def adjust(mean: Array, variance: Array, level: Array) -> Array:
             del variance, level

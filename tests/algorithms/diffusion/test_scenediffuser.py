@@ -28,6 +28,8 @@ def test_objectives_of_a_path():
     expected = 0.1 + 0.5 + 0.1
     assert float(collision(path, SCENE, 0.2)) == pytest.approx(expected, abs=1e-5)
     assert float(goal_distance(path, jnp.asarray([0.5, 1.25]))) == pytest.approx(0.75)
+    total = (0.1 + 1.25) + (0.3 + 1.25) + (0.9 + 1.25) + 0.75
+    assert float(goal_distance(path, jnp.asarray([0.5, 1.25]), "all")) == pytest.approx(total)
 
 
 def test_the_gradient_leads_out_of_a_block_by_the_nearest_side():
