@@ -49,6 +49,7 @@ BUILT_IN = {
     "contextual_bandit": "jaxrl.envs.bandits.contextual_bandit:contextual_bandit",
     "mixture": "jaxrl.envs.bandits.mixture:mixture",
     "selective_labels": "jaxrl.envs.bandits.selective_labels:selective_labels",
+    "strings": "jaxrl.envs.bandits.strings:strings",
     "two_sides": "jaxrl.envs.bandits.two_sides:two_sides",
     # markets
     "pairs_trading": "jaxrl.envs.markets.pairs_trading:pairs_trading",
@@ -70,6 +71,7 @@ BUILT_IN = {
     "foraging": "jaxrl.envs.grids.foraging:foraging",
     "fruit_collection": "jaxrl.envs.grids.fruit_collection:fruit_collection",
     "goal_maze": "jaxrl.envs.grids.goal_maze:goal_maze",
+    "goal_swap": "jaxrl.envs.grids.goal_swap:goal_swap",
     "hazards": "jaxrl.envs.grids.hazards:hazards",
     "hide_and_seek": "jaxrl.envs.grids.hide_and_seek:hide_and_seek",
     "key_corridor": "jaxrl.envs.grids.key_corridor:key_corridor",
@@ -78,6 +80,7 @@ BUILT_IN = {
     "memory": "jaxrl.envs.grids.memory:memory",
     "multi_room": "jaxrl.envs.grids.multi_room:multi_room",
     "one_way_doors": "jaxrl.envs.grids.one_way_doors:one_way_doors",
+    "playtest": "jaxrl.envs.grids.playtest:playtest",
     "speaker_listener": "jaxrl.envs.grids.speaker_listener:speaker_listener",
     "t_maze": "jaxrl.envs.grids.t_maze:t_maze",
     "trash_grid": "jaxrl.envs.grids.trash_grid:trash_grid",
@@ -117,6 +120,7 @@ BUILT_IN = {
     "walker": "jaxrl.envs.planar.walker:walker",
     # bodies: free
     "point_mass": "jaxrl.envs.planar.point_mass:point_mass",
+    "maze_scenes": "jaxrl.envs.planar.maze_scenes:maze_scenes",
     "ogbench_pointmaze": "jaxrl.envs.planar.ogbench_pointmaze:ogbench_pointmaze",
     "point_maze": "jaxrl.envs.planar.point_maze:point_maze",
     "point_maze_deceptive": "jaxrl.envs.planar.point_maze:point_maze_deceptive",
@@ -125,6 +129,7 @@ BUILT_IN = {
     "point_maze_open": "jaxrl.envs.planar.point_maze:point_maze_open",
     "push": "jaxrl.envs.planar.push:push",
     "push_play": "jaxrl.envs.planar.push_play:push_play",
+    "push_skills": "jaxrl.envs.planar.push_skills:push_skills",
     # particles
     "simple_adversary": "jaxrl.envs.particles.adversary:simple_adversary",
     "simple_speaker_listener": "jaxrl.envs.particles.speaker_listener:simple_speaker_listener",

@@ -158,7 +158,7 @@ def true_step(env: Environment) -> ImaginedStep:
     return step
 
 
-def label(source: Source, value: bool, name: str = REAL) -> Source:
+def label(source: Source, value: bool | int, name: str = REAL) -> Source:
     """Give transitions of `source` an extra, by default `real`, as rollouts of a model have it."""
 
     def sample(state, fresh, key):

@@ -45,10 +45,25 @@ class Trajectories:
 
 @functools.cache
 def _play(env: Environment, number: int, levels: int, skill: float, seed: int) -> Transition:
+    """Return the steps of episodes in levels [N], one after the other."""
+    count = min(levels, number)
+    steps, exists = play_each(env, "level", tuple(range(count)), number, skill=skill, seed=seed)
+    return jax.tree.map(lambda x: x[exists], steps)
+
+
+@functools.cache
+def play_each(
+    env: Environment, field: str, values: tuple[int, ...], number: int, *, skill: float, seed: int
+) -> tuple[Transition, np.ndarray]:
+    """Play an episode in each of several copies of an environment, on the host: its steps [number,
+    max_steps], and which of them it has.
+
+    field: the parameter in which copies differ: copy i has `values[i % len(values)]`.
+    skill: probability that an action is the expert's; the others are random.
+    """
     advised = expert_channel(env)
     player = mixed_skill(advised, (skill,))
-    count = min(levels, number)
-    tasks = each(vary(advised, "level", range(count)))
+    tasks = each(vary(advised, field, values))
     assert env.max_steps is not None
     source = rollouts(advised, number, env.max_steps, tasks)
 
@@ -60,11 +75,10 @@ def _play(env: Environment, number: int, levels: int, skill: float, seed: int) -
     with jax.ensure_compile_time_eval():  # also where a trace asks for it first
         played = jax.device_get(jax.jit(play)(random.key(seed)))
     # The first episode of every stream, each of which is `max_steps` steps long.
-    begins = np.arange(number)[:, None] * env.max_steps
-    last = played.end.reshape(number, -1)[:, :1]
-    first = (np.arange(env.max_steps) + begins <= last).reshape(-1)
-    kept = jax.tree.map(lambda x: x[first], played.transitions)
-    return dataclasses.replace(kept, task=(), extras={})
+    apart = lambda x: x.reshape(number, env.max_steps, *x.shape[1:])
+    last = apart(played.end)[:, :1] - np.arange(number)[:, None] * env.max_steps
+    steps = dataclasses.replace(jax.tree.map(apart, played.transitions), task=(), extras={})
+    return steps, np.arange(env.max_steps) <= last
 
 
 @loss("actor_critic")
