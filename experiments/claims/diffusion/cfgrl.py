@@ -17,7 +17,7 @@ from jaxrl import envs
 from jaxrl.algorithms.diffusion import cfgrl
 from jaxrl.core.types import Array, Key
 
-KINDS, SPREAD, STEPS, SAMPLES = 5, 0.04, 100, 16384
+KINDS, SPREAD, STEPS, SAMPLES = 5, 0.04, 60, 8192
 WEIGHTS = (0.0, 0.5, 1.0, 2.0, 4.0)
 QUANTILES = (jnp.arange(1000) + 0.5) / 1000
 Bend = Callable[[Array], Array]  # changes what the flow is told, one-hot [..., KINDS]
@@ -33,7 +33,9 @@ def draw_bandit(key: Key) -> tuple[Array, Array, Array]:
     center = jnp.linspace(-0.72, 0.72, KINDS) + jitter
     share = jax.random.uniform(share_key, (KINDS,), minval=0.5, maxval=1.5)
     share = share / share.sum()
-    value = jax.random.normal(value_key, (KINDS,))
+    spaced_key, value_key = jax.random.split(value_key)
+    value = jax.random.permutation(spaced_key, jnp.linspace(-1.5, 1.5, KINDS))
+    value = value + jax.random.uniform(value_key, (KINDS,), minval=-0.2, maxval=0.2)
     advantage = (value - (share * value).sum())[:, None] + norm.ppf(QUANTILES)
     told = cfgrl.conditions(jax.random.key(0), advantage, jnp.zeros(()))
     return center, share, told[..., cfgrl.OPTIMAL].mean(-1)
@@ -112,7 +114,10 @@ CLAIM = Exact(
     "its optimal actions, and larger weights draw optimal actions more often: at 4 it gains over "
     "the clone at least half of what the product policy would.",
     left_out="Networks, learned values, states, and goals. Guided flows do not draw from the "
-    "product policy exactly. Rates are of 16,384 samples, which set the tolerance.",
+    "product policy exactly, and weights above 4 may improve less. Rates are "
+    "of 8,192 samples, which set the tolerance.",
+    notes="The first design drew actions' values from a normal distribution; in one bandit they "
+    "were so alike that a weight too large by 1 went unnoticed.",
     parts=("jaxrl/algorithms/diffusion/cfgrl.py", "jaxrl/diffusion/guidance.py"),
     errors=errors,
     planted={
@@ -124,8 +129,8 @@ CLAIM = Exact(
         "a weight that is larger by 1": jax.jit(lambda key: errors_of(key, added=1.0)),
         "no guidance": jax.jit(lambda key: errors_of(key, lambda told: told.at[:].set(told[:1]))),
     },
-    tolerance=0.015,
-    effect=0.03,
+    tolerance=0.02,
+    effect=0.05,
     seeds=20,
     minutes=2.0,
     mutations=(
