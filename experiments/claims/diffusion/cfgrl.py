@@ -119,8 +119,8 @@ CLAIM = Exact(
     notes="The first design drew actions' values from a normal distribution; in one bandit they "
     "were so alike that a weight too large by 1 went unnoticed.",
     diagnosis="In about one bandit of twenty the rate of optimal actions falls by up to 0.03 from "
-    "one weight to the next, with 240 steps as with 60: a guided flow is not the flow to the product "
-    "policy, whose rate cannot fall.",
+    "one weight to the next, with 240 steps as with 60: a guided flow is not the flow to the "
+    "product policy, whose rate cannot fall.",
     parts=("jaxrl/algorithms/diffusion/cfgrl.py", "jaxrl/diffusion/guidance.py"),
     errors=errors,
     planted={
