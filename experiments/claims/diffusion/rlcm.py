@@ -83,14 +83,13 @@ CLAIM = Exact(
         "fine-tunes on any reward, faster than diffusion models.",
     ),
     claim="At the weights that drew the samples, the loss has the gradient of the expected reward "
-    "through all steps of the sampler, for a smooth reward and for one that jumps; reward-weighted "
-    "regression has another.",
+    "through all steps of the sampler, for a smooth reward and for one that jumps.",
     left_out="Networks, learning, and speed beside diffusion models. The sampler has two steps; "
     "expectations of the loss are of 80,000 chains, which set the tolerance.",
     parts=("jaxrl/algorithms/diffusion/rlcm.py", "jaxrl/diffusion/processes.py"),
     errors=errors,
     planted={
-        "reward-weighted regression": plant(jnp.exp),
+        "advantages of other samples": plant(lambda advantage: jnp.roll(advantage, 1)),
         "rewards below the mean are left out": plant(jax.nn.relu),
     },
     tolerance=0.06,
