@@ -63,7 +63,7 @@ def errors_of(key: Key, change: Change = lambda mean, scale: (mean, scale)) -> d
     """Return what the mean correlation of each penalty lacks of that of the largest predicted
     noise plus 0.05."""
     found = jax.lax.map(lambda key: correlations(key, change), jax.random.split(key, SYSTEMS))
-    mean = dict(zip(MEASURED, found.mean(0), strict=True))
+    mean = dict(zip(MEASURED, found.astype(float).mean(0), strict=True))
     least = mean.pop("max_aleatoric") + 0.05
     return {name: jnp.maximum(least - value, 0.0) for name, value in mean.items()}
 
