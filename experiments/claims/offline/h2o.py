@@ -50,7 +50,7 @@ def errors_of(key: Key, weigh: Weigh = weigh, swapped: bool = False) -> dict[str
         paid, following = jnp.broadcast_arrays(reward[..., None], values)
         target = losses.td_target(paid, jnp.zeros(paid.shape), DISCOUNT, following)
         fitted = (weight * target).sum(-1) / weight.sum(-1)
-        return (policy * fitted).sum(-1), fitted
+        return (policy * fitted).sum(-1), fitted  # type: ignore[return-value]
 
     _, fitted = jax.lax.scan(fit, jnp.zeros(STATES), None, length=ITERATIONS)
     exact = policy_evaluation(real, reward, policy, DISCOUNT)
@@ -60,7 +60,7 @@ def errors_of(key: Key, weigh: Weigh = weigh, swapped: bool = False) -> dict[str
     slope = jax.grad(losses.dynamics_gap_regularizer, (0, 2))(q, gap.clip(0).ravel(), q)
     share = divergence.ravel() * jnp.exp(q)
     return {
-        "values": jnp.abs(fitted[-1] - exact_q).max(),
+        "values": jnp.abs(fitted[-1] - exact_q).max(),  # type: ignore[index]
         "gap": jnp.abs(gap - divergence).max(),
         "push": jnp.maximum(
             jnp.abs(slope[0] - share / share.sum()).max(), jnp.abs(slope[1] + 1 / len(q)).max()
