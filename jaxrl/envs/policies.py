@@ -112,7 +112,7 @@ def noisy_expert(env: Environment, deviation: float) -> Policy:
 
     Raises `UserError` as `expert_policy` does, and unless actions are a bounded Box.
     """
-    space, expert = _bounded(env, "Normal noise"), expert_policy(env)
+    space, expert = _bounded_space(env, "Normal noise"), expert_policy(env)
 
     def act(state, timestep, memory, key, greedy):
         action: Array = expert.act((), timestep, (), key, greedy)[0]
@@ -134,7 +134,7 @@ def scaled_expert(env: Environment, factor: float) -> Policy:
 
 @functools.cache
 def _scaled_expert(env: Environment) -> Policy:
-    space, expert = _bounded(env, "A scaled expert"), expert_policy(env)
+    space, expert = _bounded_space(env, "A scaled expert"), expert_policy(env)
     middle = sum(spaces.bounds(space)) / 2
 
     def act(state, timestep, memory, key, greedy):
@@ -144,7 +144,7 @@ def _scaled_expert(env: Environment) -> Policy:
     return Policy(act, lambda n: ())
 
 
-def _bounded(env: Environment, who: str) -> spaces.Box:
+def _bounded_space(env: Environment, who: str) -> spaces.Box:
     """Return the action space. Raises `UserError` unless it is a bounded Box."""
     space = env.action_space
     if not (isinstance(space, spaces.Box) and np.isfinite(spaces.bounds(space)).all()):

@@ -50,11 +50,11 @@ def errors_of(key: Key, change: Change = lambda sample: sample) -> dict[str, Arr
         reward = x.reward(extras["chain"][:, -1, 0])
         sample = rlcm.Sample((), extras["chain"], extras["log_prob"], reward - reward.mean())  # type: ignore[arg-type]
 
-        def descended(theta: Array, sample: rlcm.Sample = change(sample)) -> Array:
+        def objective(theta: Array, sample: rlcm.Sample = change(sample)) -> Array:
             return recipe.losses[0](net_of(theta), sample).value.mean()  # type: ignore[union-attr]
 
         exact = jax.grad(lambda theta, x=x: objective(PROCESS, x, theta, STEPS))
-        found[name] = distance(-STEPS * jax.grad(descended)(x.theta), exact(x.theta))
+        found[name] = distance(-STEPS * jax.grad(objective)(x.theta), exact(x.theta))
     return found
 
 
@@ -67,10 +67,10 @@ def errors(key: Key) -> dict[str, Array]:
 def plant(change: Callable[[Array], Array]) -> Callable[[Key], dict[str, Array]]:
     """Return the errors with other advantages."""
 
-    def changed(sample: rlcm.Sample) -> rlcm.Sample:
+    def mutant(sample: rlcm.Sample) -> rlcm.Sample:
         return dataclasses.replace(sample, advantage=change(sample.advantage))
 
-    return jax.jit(lambda key: errors_of(key, changed))
+    return jax.jit(lambda key: errors_of(key, mutant))
 
 
 CLAIM = Exact(

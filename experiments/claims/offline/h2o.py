@@ -74,7 +74,7 @@ def errors(key: Key) -> dict[str, Array]:
     return errors_of(key)
 
 
-def clipped(transition_logits: Array, pair_logits: Array) -> Array:
+def clip_weights(transition_logits: Array, pair_logits: Array) -> Array:
     """Return weights within the authors' bounds, of which the upper one is 1."""
     return losses.dynamics_ratio(transition_logits, pair_logits)
 
@@ -97,7 +97,7 @@ CLAIM = Exact(
     parts=("jaxrl/losses/offline/hybrid.py",),
     errors=errors,
     planted={
-        "weights of at most 1": jax.jit(lambda key: errors_of(key, clipped)),
+        "weights of at most 1": jax.jit(lambda key: errors_of(key, clip_weights)),
         "no weights": jax.jit(lambda key: errors_of(key, lambda logits, _: jnp.ones_like(logits))),
         "the simulator is taken for reality": jax.jit(lambda key: errors_of(key, swapped=True)),
     },

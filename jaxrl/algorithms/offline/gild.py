@@ -57,7 +57,7 @@ class Config(td3.Config):
     demonstrations: Demonstrations = Demonstrations(name="scripted")
     objective: Objective = Objective()
     imitation: str = static(LEARNED, choices=(LEARNED, CLONING))
-    """What the policy descends of the demonstrations: the learned objective, or the squared error
+    """Objective of the demonstrations that the policy descends: the learned one, or the squared error
     of its actions."""
     until: float = hyper(INF, low=0, high=INF)
     """Environment steps after which the policy learns from rewards alone. The authors recommend
@@ -77,21 +77,21 @@ def recipe(env: Environment, config: Config) -> Recipe:
     space = env.action_space
     center, half_width = scale(space)  # type: ignore[arg-type]
 
-    def imitated(net: Any, x: Any) -> tuple[Any, Array, Array]:
+    def compare(net: Any, x: Any) -> tuple[Any, Array, Array]:
         """Return demonstrated time steps, and in half-widths the actions shown and the policy's."""
         shown = x.extras[EXPERT]
         timestep = net.normalize(shown.timestep)
         unit = lambda action: (action - center) / half_width
         return timestep, unit(shown.action), unit(net.actor(timestep))
 
-    def learned(net: Any, x: Any) -> Array:
+    def learned_objective(net: Any, x: Any) -> Array:
         """Compute the learned objective of each demonstrated step, [B]."""
-        timestep, action, own = imitated(net, x)
+        timestep, action, own = compare(net, x)
         return jax.nn.softplus(net.objective(timestep, (own, action))[..., 0])
 
     def cloning(net: Any, x: Any) -> Array:
         """Compute the mean squared error of the policy's action, in half-widths, [B]."""
-        _, action, own = imitated(net, x)
+        _, action, own = compare(net, x)
         return jnp.square(own - action).reshape(len(x.reward), -1).mean(-1)
 
     def step(net: Any, x: Any, term: Any) -> Tree:
@@ -113,12 +113,12 @@ def recipe(env: Environment, config: Config) -> Recipe:
         def value(term):
             return -td3.actor_value(net.with_params(actor=step(net, x, term)), test).mean()
 
-        advantage = value(learned) - jax.lax.stop_gradient(value(cloning))
+        advantage = value(learned_objective) - jax.lax.stop_gradient(value(cloning))
         one = jnp.float32(1)
         return LossOutput(m.Mean(-jnp.tanh(advantage), one))
 
     def imitation(net, x):
-        term = (learned if config.imitation == LEARNED else cloning)(net, x)
+        term = (learned_objective if config.imitation == LEARNED else cloning)(net, x)
         value = jnp.where(net.env_steps < net.hyper.until, term, 0.0)
         return LossOutput(value, {"imitation": term})
 

@@ -143,7 +143,7 @@ def together(net: Any) -> Tree:
 
 
 class Ends(nn.Module):
-    """What is before and behind the language model: embeddings of steps, and the policy."""
+    """Layers before and behind the language model: embeddings of steps, and the policy."""
 
     action_space: Any
     longest: int
@@ -233,7 +233,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         return descend_where(net, ~learns, lambda net: net.descend(sequence_loss, batch))
 
     class Whole:
-        """What acting reads of a net: the sequence policy, and hyperparameters."""
+        """Parts of a net that acting reads: the sequence policy, and hyperparameters."""
 
         def __init__(self, net: Any):
             self.hyper = net.hyper

@@ -103,7 +103,7 @@ def turn_in_maze(env: Environment, guided: bool) -> Augmentation:
         turned = lambda vector: rotation @ vector
         next_place = place + turned(move)
 
-        def moved(timestep: TimeStep, place, velocity, **changes) -> TimeStep:
+        def move_step(timestep: TimeStep, place, velocity, **changes) -> TimeStep:
             seen = jnp.concatenate([place, turned(velocity)])
             return dataclasses.replace(timestep, observation=seen, goal=goal, **changes)
 
@@ -111,9 +111,9 @@ def turn_in_maze(env: Environment, guided: bool) -> Augmentation:
         never = jnp.zeros((), bool)
         found = dataclasses.replace(
             x,
-            timestep=moved(x.timestep, place, before[2:], first=never),
+            timestep=move_step(x.timestep, place, before[2:], first=never),
             action=turned(x.action),
-            next_timestep=moved(
+            next_timestep=move_step(
                 x.next_timestep,
                 next_place,
                 after[2:],

@@ -48,7 +48,7 @@ def load(env: Environment, name: str, size: int, seed: int) -> Dataset:
     if name == "all-tasks":
         other = demonstrations(novel, size, seed)
     else:
-        dreamed = imagined(novel)
+        dreamed = imagine(novel)
         other = bare(record(dreamed, dreamer(dreamed), random.key(seed), size))
     halves = {"played": demonstrations(env, size, seed), "novel": other}
     return join(name, [Dataset(half, steps) for half, steps in halves.items()])
@@ -66,7 +66,7 @@ def with_novel_goals(env: Environment) -> Environment:
     return dataclasses.replace(env, params=changed)
 
 
-def imagined(env: Environment) -> Environment:
+def imagine(env: Environment) -> Environment:
     """Return a point maze as it is imagined: without walls, masses or inertia as they are. The
     expert's advice is in the channel `privileged`; inside of a wall it is to go straight on."""
     goals, limit, guide = env.goals, env.max_steps, env.expert

@@ -61,7 +61,7 @@ def load(env: Environment, name: str, size: int, seed: int) -> Dataset:
 
 
 def _record(env: Environment, name: str, size: int, seed: int) -> Dataset:
-    advised, key = _advised(env), random.key(seed)
+    advised, key = _with_advice(env), random.key(seed)
     mean = functools.partial(_mean_return, advised, key=jax.random.fold_in(key, 1))
     references = References(mean(random_policy(advised)), mean(expert_policy(advised)))
     if name == "demonstrations":
@@ -79,7 +79,7 @@ def _record(env: Environment, name: str, size: int, seed: int) -> Dataset:
 def demonstrations(env: Environment, size: int, seed: int) -> Transition:
     """Record about `size` steps [N] of whole episodes of the environment's expert. Raises
     `UserError` for an environment that has none."""
-    advised = _advised(env)
+    advised = _with_advice(env)
     return bare(record(advised, expert_policy(advised), random.key(seed), size))
 
 
@@ -93,7 +93,7 @@ def bare(transitions: Transition) -> Transition:
     )
 
 
-def _advised(env: Environment) -> Environment:
+def _with_advice(env: Environment) -> Environment:
     if env.host:
         raise UserError(f"'{env.name}' runs on the host, where no datasets are made.")
     return expert_channel(env)
