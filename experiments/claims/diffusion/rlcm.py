@@ -15,7 +15,6 @@ from experiments.claims.diffusion._chains import (
     SAMPLES,
     distance,
     draw,
-    objective,
     output,
 )
 from experiments.evidence.declare import Exact, Mutation, Paper

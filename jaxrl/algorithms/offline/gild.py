@@ -57,8 +57,8 @@ class Config(td3.Config):
     demonstrations: Demonstrations = Demonstrations(name="scripted")
     objective: Objective = Objective()
     imitation: str = static(LEARNED, choices=(LEARNED, CLONING))
-    """Objective of the demonstrations that the policy descends: the learned one, or the squared error
-    of its actions."""
+    """Objective of the demonstrations that the policy descends: the learned one, or the squared
+    error of its actions."""
     until: float = hyper(INF, low=0, high=INF)
     """Environment steps after which the policy learns from rewards alone. The authors recommend
     1 % of all steps, to save time."""
