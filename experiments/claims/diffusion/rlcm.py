@@ -49,11 +49,11 @@ def errors_of(key: Key, change: Change = lambda sample: sample) -> dict[str, Arr
         reward = x.reward(extras["chain"][:, -1, 0])
         sample = rlcm.Sample((), extras["chain"], extras["log_prob"], reward - reward.mean())  # type: ignore[arg-type]
 
-        def objective(theta: Array, sample: rlcm.Sample = change(sample)) -> Array:
+        def surrogate(theta: Array, sample: rlcm.Sample = change(sample)) -> Array:
             return recipe.losses[0](net_of(theta), sample).value.mean()  # type: ignore[union-attr]
 
         exact = jax.grad(lambda theta, x=x: objective(PROCESS, x, theta, STEPS))
-        found[name] = distance(-STEPS * jax.grad(objective)(x.theta), exact(x.theta))
+        found[name] = distance(-STEPS * jax.grad(surrogate)(x.theta), exact(x.theta))
     return found
 
 
