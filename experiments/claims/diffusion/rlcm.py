@@ -15,6 +15,7 @@ from experiments.claims.diffusion._chains import (
     SAMPLES,
     distance,
     draw,
+    objective,
     output,
 )
 from experiments.evidence.declare import Exact, Mutation, Paper
