@@ -170,7 +170,7 @@ def test_values_take_the_type_of_the_default(environments):
     ("name", "params", "message"),
     [
         ("cartpol", {}, "Unknown environment 'cartpol'; did you mean 'cartpole'?"),
-        ("zzz", {}, "Unknown environment 'zzz'; it may be one of: acrobot, "),
+        ("zzz", {}, "Unknown environment 'zzz'; none of the "),
         (3, {}, "Unknown environment '3'"),
         ("their_envs:", {}, "Unknown environment 'their_envs:'"),
         (

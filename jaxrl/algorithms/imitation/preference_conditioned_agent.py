@@ -240,8 +240,8 @@ def _steps(env: Environment, data: Shown) -> Transition:
 def check(env: Environment, config: Config, name: str) -> None:
     """Raise `UserError` for environments without styles, an expert or a time limit, without
     pictures where there are convolutions, and action spaces without a policy head."""
-    count_styles(env)
     check_action_space(env.action_space, name)
+    count_styles(env)
     check_image(env, config.torso.channels)
     if env.expert is None or env.max_steps is None:
         raise UserError(f"{name} needs demonstrations: '{env.name}' has no expert or time limit.")

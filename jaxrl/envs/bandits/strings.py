@@ -104,7 +104,7 @@ def strings(length: int = 4, letters: int = 4) -> Environment:
         del params
         shade = np.asarray(state.demonstration, float) / max(letters - 1, 1)
         colors = np.round(255 * (1 - 0.8 * shade))[None, :, None].repeat(3, -1).astype(np.uint8)
-        return drawing.tiles(colors, 40)
+        return drawing.tiles(colors, 100)
 
     return Environment(
         name="strings",

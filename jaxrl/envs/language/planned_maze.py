@@ -32,12 +32,12 @@ def planned_maze(
 ) -> Environment:
     """Walk to a goal in a maze that is not shown, by `plans` (4) plans of up to `moves` (2) words.
 
-    Maze, prompt and goals are those of `text_maze`, with a limit of `plans` * `moves` words. The
-    agent writes the row and column of a cell, its plan, and then words, `n`, `e`, `s` or `w`, to
-    each of which the reply is the row and column where it led. Once it is in the plan's cell, it
-    can only wait (`.`) for the next plan. Legal are tokens that make sense: digits in a plan, a
-    word in a move. Observation: the last token. Action: the next token. Reward: 1 at the goal,
-    which ends the text, and nothing before; `success` is the same.
+    Maze (`size`, `openings`, `seed`), prompt and goals are those of `text_maze`, with a limit of
+    `plans` * `moves` words. The agent writes the row and column of a cell, its plan, and then
+    words, `n`, `e`, `s` or `w`, to each of which the reply is the row and column where it led. Once
+    it is in the plan's cell, it can only wait (`.`) for the next plan. Legal are tokens that make
+    sense: digits in a plan, a word in a move. Observation: the last token. Action: the next token.
+    Reward: 1 at the goal, which ends the text, and nothing before; `success` is the same.
 
     `TimeStep.tokens["plan"]` says whether the token that follows belongs to a plan;
     `privileged["subgoal_reward"]` is 1 in steps that lead to the present plan's cell, for the first

@@ -34,7 +34,7 @@ OWN = {
 }
 
 
-def drawn(builder, config):
+def draw_batch(builder, config):
     """Return an agent, its state, and a batch of random steps beside others."""
     agent = builder.agent(ENV, config)
     state = agent.init(random.key(0), hyper.hypers(config))
@@ -61,7 +61,7 @@ def mlp(params, *inputs):
 
 def test_the_objective_climbs_the_advantage_of_the_step_it_leads_to():
     config = replace(gild.Config(), SETTINGS | OWN)
-    agent, state, batch = drawn(gild.gild, config)
+    agent, state, batch = draw_batch(gild.gild, config)
     x = batch.transitions
     half = lambda a, i: a[i * SIZE : (i + 1) * SIZE]
     parts = {n: p.params["params"] for n, p in state.parts.items()}
@@ -74,7 +74,7 @@ def test_the_objective_climbs_the_advantage_of_the_step_it_leads_to():
     critic = lambda o, a: mlp(values, o, a / 2)[..., 0]
     policy = lambda params, o: 2 * jnp.tanh(mlp(params, o))  # the bounds are -2 and 2
 
-    def stepped(term):
+    def take_step(term):
         def total(params):
             o = half(x.observation, 0)
             value = critic(o, policy(params, o)).mean()
@@ -88,7 +88,7 @@ def test_the_objective_climbs_the_advantage_of_the_step_it_leads_to():
         cloning = lambda a: (((a - shown_a) / 2) ** 2).mean()
         o = half(x.observation, 1)
         value = lambda params: critic(o, policy(params, o)).mean()
-        return jnp.tanh(value(stepped(learned)) - value(stepped(cloning)))
+        return jnp.tanh(value(take_step(learned)) - value(take_step(cloning)))
 
     # The first step of Adam is the sign of the gradient, where it is not 0.
     expected = jax.grad(utility)(parts["objective"])
@@ -108,7 +108,7 @@ def test_the_objective_climbs_the_advantage_of_the_step_it_leads_to():
 
 def test_without_imitation_it_is_td3():
     config = replace(gild.Config(), SETTINGS | OWN | {"until": 0.0})
-    agent, state, batch = drawn(gild.gild, config)
+    agent, state, batch = draw_batch(gild.gild, config)
     plain = replace(td3.Config(), SETTINGS | {"optimizer.learning_rate": 0.1})
     other = td3.td3.agent(ENV, plain)
     begun = other.init(random.key(0), hyper.hypers(plain))
@@ -126,7 +126,7 @@ def test_without_imitation_it_is_td3():
 
 def test_cloning_has_no_objective():
     config = replace(gild.Config(), SETTINGS | OWN | {"imitation": "cloning"})
-    agent, state, batch = drawn(gild.gild, config)
+    agent, state, batch = draw_batch(gild.gild, config)
     assert "objective" not in state.parts
     metrics = jax.jit(agent.update)(state, batch, random.key(0))[1].metrics
     x = batch.transitions.extras["expert"]

@@ -21,7 +21,7 @@ COUNT = 600
 
 
 @functools.cache
-def augmented(guided):
+def augment(guided):
     observed = demonstrations(ENV, 200, 0)
     change = augmentation.turn_in_maze(ENV, guided)
     return augmentation.augment(observed, change, COUNT, 0)
@@ -29,7 +29,7 @@ def augmented(guided):
 
 @pytest.mark.parametrize("guided", [False, True])
 def test_the_environment_plays_every_augmented_transition(guided):
-    x, share = augmented(guided)
+    x, share = augment(guided)
     assert len(x.reward) == COUNT and 0.1 < share < 0.9
 
     def play(timestep, action):
@@ -75,8 +75,8 @@ def leads_on(x: Transition) -> np.ndarray:
 
 
 def test_guided_transitions_lead_on():
-    assert leads_on(augmented(True)[0]).all()
-    assert 0.15 < leads_on(augmented(False)[0]).mean() < 0.5
+    assert leads_on(augment(True)[0]).all()
+    assert 0.15 < leads_on(augment(False)[0]).mean() < 0.5
 
 
 def test_a_step_that_touches_a_wall_is_left_out():

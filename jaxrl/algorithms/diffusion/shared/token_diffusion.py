@@ -142,4 +142,7 @@ STRING_SCORES = {"tilted_distance": "distance from the tilted law", "tilted_rewa
 def check_strings(env: Environment, config: Any, name: str) -> None:
     """Raise `UserError` unless actions are strings."""
     if not isinstance(env.params, Params):
-        raise UserError(f"{name} needs strings as actions, not those of '{env.name}'.")
+        raise UserError(
+            f"{name} cannot act in '{env.name}'; it needs strings as actions, such as those of the "
+            "environment strings."
+        )
