@@ -197,6 +197,7 @@ GATHERED = {
     "dreamer4_world_model": "keys and values of the transformer's windows",
     "genetic": "the weights of parents",
     "ppga": "the weights of elites",
+    "glider": "the texts, from whose levels each value's next decision is read",
     "lamo": "the rows that the embeddings of times are learned from",
     "modt": "the rows that the embeddings of times are learned from",
     "sbd": "the rows that the embeddings of times are learned from",
