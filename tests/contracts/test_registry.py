@@ -190,6 +190,7 @@ def bits(progress: Progress):
 # Algorithms that gather more over devices than 64 numbers, and what it is.
 GATHERED = {
     "achievement_distillation": "the windows, from whose episodes steps and pairs are drawn",
+    "arp": "windows, flattened for a loss, and the rows that embeddings of times learn from",
     "cost_sensitive_portfolio": "windows, whose time and episodes are one axis in convolutions",
     "decision_transformer": "the rows that the embeddings of times are learned from",
     "dreamer": "each step of a window begins an imagined episode",
@@ -197,11 +198,7 @@ GATHERED = {
     "dreamer4_world_model": "keys and values of the transformer's windows",
     "genetic": "the weights of parents",
     "ppga": "the weights of elites",
-    "arp": "the rows that the embeddings of times are learned from",
-    "gmah": "what subgoals lead to, read at the steps where they end",
-    "pasodoble": "what utterances are paid, read by their tokens",
-    "self_redteam": "what utterances are paid, read by their tokens",
-    "glider": "the texts, from whose levels each value's next decision is read",
+    "gmah": "the window in the words that the replay packs it into",
     "lamo": "the rows that the embeddings of times are learned from",
     "modt": "the rows that the embeddings of times are learned from",
     "sbd": "the rows that the embeddings of times are learned from",
@@ -212,6 +209,7 @@ GATHERED = {
     **dict.fromkeys(
         [
             *(name for name, family in TODAY.families.items() if family == "tokens"),
+            *("self_redteam", "pasodoble", "glider"),
             *("spiral", "dpo", "online_dpo", "orpo", "simpo", "cpo", "kto", "t_reg"),
             *("nash_mirror_prox", "egpo", "nash_md", "inpo", "sppo", "rebel"),
             *("spo", "copg", "reward_model", "reward_ensembles", "reward_robust_rlhf", "pf_ppo"),
