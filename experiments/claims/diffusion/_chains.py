@@ -1,5 +1,5 @@
-"""Denoising chains on a line whose expected reward is computed on a grid, in float64, for claims
-about the gradients that fine-tuning follows."""
+"""Denoising chains on a line whose expected reward is computed on a grid, for claims about the
+gradients that fine-tuning follows: in float64, but for the points of the grid, which are float32."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def errors_of(
         advantage, unused = change(reward - reward.mean()), jnp.zeros(SAMPLES)
         sample = dppo.Sample(jnp.moveaxis(kept, 0, 1), unused, log_prob.T, advantage, unused)
 
-        def objective(theta: Array, sample: dppo.Sample = sample) -> Array:
+        def surrogate(theta: Array, sample: dppo.Sample = sample) -> Array:
             hyper = {"eta": 1.0, "least_scale": LAST_SCALE, "denoising_discount": discount}
             net: Any = SimpleNamespace(
                 denoiser=lambda noisy, level, seen: output(theta, noisy, level[..., None]),
@@ -68,7 +68,7 @@ def errors_of(
             return recipe.losses[0](net, sample).value.mean()  # type: ignore[union-attr]
 
         exact = jax.grad(lambda theta, x=x: exact_of(x, theta))
-        found[name] = distance(-TUNED * jax.grad(objective)(x.theta), exact(x.theta))
+        found[name] = distance(-TUNED * jax.grad(surrogate)(x.theta), exact(x.theta))
     return found
 
 

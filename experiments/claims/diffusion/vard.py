@@ -50,7 +50,7 @@ def gradient_of_loss(key: Key, x: Problem, table: Array) -> Array:
         rise = table[row, low + 1] - table[row, low]
         return (table[row, low] + (at - low) * rise)[..., None]
 
-    def objective(theta: Array) -> Array:
+    def surrogate(theta: Array) -> Array:
         net: Any = SimpleNamespace(
             denoiser=lambda timestep, noisy, level: output(theta, noisy, level),
             base=lambda timestep, noisy, level: output(x.base, noisy, level),
@@ -61,7 +61,7 @@ def gradient_of_loss(key: Key, x: Problem, table: Array) -> Array:
         recipe = vard.recipe(envs.make("pendulum"), dataclasses.replace(vard.Config(), steps=STEPS))
         return recipe.losses[1](net, given).value.mean()  # type: ignore[union-attr]
 
-    return -STEPS * jax.grad(objective)(x.theta)
+    return -STEPS * jax.grad(surrogate)(x.theta)
 
 
 def errors_of(key: Key, early: int = 0, clean: bool = False) -> dict[str, Array]:
