@@ -99,7 +99,8 @@ class TimeStep:
     `state` (of the whole environment, where several agents each see a part), `expert_action`,
     `judged` (what a judge compares of an episode, see `Environment.judge`)."""
     tokens: Tree = None
-    """Token ids and masks of language tasks."""
+    """Token ids and masks of language tasks by name, see `envs.language.conversing`; `restart` is
+    reserved, see `restarts`."""
     metrics: dict[str, Array] | None = None
     """Scalars by name that are reported at the end of an episode, such as its success."""
 

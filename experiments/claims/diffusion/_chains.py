@@ -1,5 +1,5 @@
 """Denoising chains on a line whose expected reward is computed on a grid, for claims about the
-gradients that fine-tuning follows: in float64, but for the points of the grid, which are float32."""
+gradients that fine-tuning follows: in float64, but for the grid's points, which are float32."""
 
 from __future__ import annotations
 

@@ -20,11 +20,11 @@ from jaxrl.algorithms.tokens.reinforce_plus_plus import surrogate_loss
 from jaxrl.algorithms.tokens.shared import turns
 from jaxrl.algorithms.tokens.shared.answers import on_answers
 from jaxrl.algorithms.tokens.shared.settings import SMALL_GROUPS, Clipped, Divergence, Groups
+from jaxrl.core.errors import UserError
+from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Array, Batch, Environment
 from jaxrl.kit import AlgorithmBuilder, Net, Recipe, group
 from jaxrl.kit.groups import Optimizer, Passes
-
-ROLES = ("attacker", "defender")  # in the order of their utterances
 
 
 @group
@@ -43,11 +43,9 @@ def recipe(env: Environment, config: Config) -> Recipe:
     def judge(net: Net, batch: Batch) -> dict[str, Array]:
         t = batch.transitions
         assert batch.mask is not None and t.next_timestep.reward_components is not None
-        ends = batch.mask & t.done
-        attacker, defender = (
-            jnp.where(ends, t.next_timestep.reward_components[role], 0).sum(0) for role in ROLES
-        )
-        paid = jnp.stack([attacker, jnp.zeros_like(defender)])  # the defender's is the reward
+        attacker = t.next_timestep.reward_components["attacker"]
+        attacker = jnp.where(batch.mask & t.done, attacker, 0).sum(0)
+        paid = jnp.stack([attacker, jnp.zeros_like(attacker)])  # the defender's is the reward
         to_come = turns.to_come_in_turns(batch, paid)
         return {"advantage": losses.standardize(to_come, batch.mask)}
 
@@ -55,9 +53,14 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
 
 def check(env: Environment, config: Any, name: str) -> None:
-    """Raise `UserError` as `turns.check`, and if `env` does not say what both roles are paid."""
+    """Raise `UserError` as `turns.check`, and if `env` does not say what the attacker is paid; its
+    reward is the defender's."""
     turns.check(env, config, name)
-    turns.check_roles(env, name, *ROLES)
+    if "attacker" not in (example_timestep(env).reward_components or {}):
+        raise UserError(
+            f"{name} needs the attacker's reward, TimeStep.reward_components['attacker'], which "
+            f"'{env.name}' lacks; see envs.language.guarded_requests."
+        )
 
 
 self_redteam = AlgorithmBuilder("self_redteam", Config, recipe, check=check)

@@ -33,7 +33,7 @@ def test_rewards_to_come_end_with_an_utterance():
 
 
 def test_environments_without_roles_are_refused():
-    with pytest.raises(UserError, match="lacks attacker, defender"):
+    with pytest.raises(UserError, match="'lookup' lacks"):
         self_redteam(envs.make("lookup"), Config())
     env = envs.make("guarded_requests")
     small = dataclasses.replace(Config(), groups=dataclasses.replace(Config().groups, prompts=3))

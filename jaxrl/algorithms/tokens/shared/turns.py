@@ -77,16 +77,6 @@ def check_turns(env: Environment, name: str) -> None:
         )
 
 
-def check_roles(env: Environment, name: str, *roles: str) -> None:
-    """Raise `UserError` if the time steps of `env` do not say what each of the `roles` is paid."""
-    given = example_timestep(env).reward_components or {}
-    if missing := [role for role in roles if role not in given]:
-        raise UserError(
-            f"{name} needs the rewards of its roles, TimeStep.reward_components, of which "
-            f"'{env.name}' lacks {', '.join(missing)}; see envs.language.guarded_requests."
-        )
-
-
 def check_pairs(passes: Passes, pairs: int, env: Environment, name: str) -> None:
     """Raise `UserError` if an update's pairs of conversations do not divide into the minibatches of
     `passes`, and for an early stop, since no loss of pairs says how far the policy has moved."""
