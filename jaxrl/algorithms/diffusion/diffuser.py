@@ -16,7 +16,6 @@ states of plans in mazes by a controller; here actions are followed.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import jax
@@ -32,11 +31,11 @@ from jaxrl.algorithms.diffusion.shared.chunks import (
     rows_within_episodes,
     take_rows,
 )
-from jaxrl.algorithms.diffusion.shared.data import Data
+from jaxrl.algorithms.diffusion.shared.data import Data, goal_features, goal_windows
 from jaxrl.algorithms.diffusion.shared.policies import action_size, from_units, to_units
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.hyper import WIDE
-from jaxrl.core.types import Array, Environment, Source, TimeStep, Transition, Tree
+from jaxrl.core.types import Array, Environment, Source, TimeStep, Transition
 from jaxrl.diffusion import Hooks, VariancePreserving
 from jaxrl.kit import AlgorithmBuilder, Net, Part, Recipe, group, hyper, loss, static
 from jaxrl.kit.groups import Normalization, Optimizer, Target
@@ -72,12 +71,6 @@ class Config:
     """Strength of the guidance; 0.1 in most of the authors' tasks."""
     discount: float = hyper(0.99, low=0, high=1)
     """Discount factor per step of the returns that the guide predicts."""
-
-
-def goal_features(goal: Tree, batch: tuple[int, ...]) -> Array:
-    """Return a goal, or what is achieved of it, as a vector [*batch, G]; G is 0 without goals."""
-    parts = [x.reshape(*batch, -1) for x in jax.tree.leaves(goal)]
-    return jnp.concatenate(parts, -1) if parts else jnp.zeros((*batch, 0))
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
@@ -165,18 +158,6 @@ def recipe(env: Environment, config: Config) -> Recipe:
         memory=lambda n: no_plan(n, horizon, moves, 0, seen),
         needs=("transitions.extras.achieved",) if goals else (),
     )
-
-
-def goal_windows(env: Environment, data: Data, length: int) -> Source:
-    """Return windows [length, B] of the dataset, and of each observation what it achieves of a
-    goal."""
-    steps = data.steps(env)
-    if env.goals is not None:
-        # From observations as they are, before they are normalized.
-        achieved = jax.vmap(env.goals.achieved)(steps.observation)
-        extras = steps.extras | {"achieved": jax.tree.map(np.asarray, achieved)}
-        steps = dataclasses.replace(steps, extras=extras)
-    return data.windows(steps, data.batch_size, length)
 
 
 def source(env: Environment, config: Config) -> Source:

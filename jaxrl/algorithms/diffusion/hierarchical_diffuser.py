@@ -24,7 +24,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl import diffusion, losses
-from jaxrl.algorithms.diffusion.diffuser import goal_features, goal_windows
 from jaxrl.algorithms.diffusion.shared import policies
 from jaxrl.algorithms.diffusion.shared.chunks import (
     check_plans,
@@ -33,7 +32,7 @@ from jaxrl.algorithms.diffusion.shared.chunks import (
     rows_within_episodes,
     take_rows,
 )
-from jaxrl.algorithms.diffusion.shared.data import Data
+from jaxrl.algorithms.diffusion.shared.data import Data, goal_features, goal_windows
 from jaxrl.algorithms.diffusion.shared.policies import action_size, from_units, to_units
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep

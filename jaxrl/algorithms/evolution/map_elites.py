@@ -21,7 +21,6 @@ from jaxrl.algorithms.evolution.shared.policies import policies
 from jaxrl.core import metrics as m
 from jaxrl.core import trees
 from jaxrl.core.divergence import guard
-from jaxrl.core.errors import UserError
 from jaxrl.core.hyper import MANY, WIDE, hypers, select
 from jaxrl.core.types import Algorithm, Array, Environment, Tree, struct
 from jaxrl.kit import hyper, static
@@ -91,7 +90,7 @@ def _build(env: Environment, config: Config) -> Algorithm:
     scoring.check_env(env, "map_elites")
     space = policies(env, config.hidden, config.activation)
     describe = descriptor(env, config.descriptor)
-    cell_of, count = layout(config)
+    cell_of, count = archives.cells_of(config)
 
     def init(key, hyper):
         empty = archives.empty(count, space.size, len(config.descriptor))
@@ -139,16 +138,6 @@ def _build(env: Environment, config: Config) -> Algorithm:
     )
     # A select would copy the archive, which can take longer than playing.
     return guard(algorithm, finite, but=("archive",))
-
-
-def layout(config) -> tuple[archives.Cells, int]:
-    """Return the function from descriptors to cells that `config` describes, and the number of
-    cells. Raises `UserError` unless `low` has one number for each descriptor."""
-    if len(config.descriptor) != len(config.low):
-        raise UserError(
-            f"low is {config.low}; it needs a number for each of descriptor={config.descriptor}."
-        )
-    return archives.cells(archives.Layout(config.low, config.high, config.cells, config.centroids))
 
 
 TINY = {

@@ -30,7 +30,6 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from jaxrl.algorithms.evolution.map_elites import layout
 from jaxrl.algorithms.evolution.shared import archive as archives
 from jaxrl.algorithms.evolution.shared import scoring, xnes
 from jaxrl.algorithms.evolution.shared.descriptors import descriptor
@@ -134,7 +133,7 @@ def _build(env: Environment, config: Config) -> Algorithm:
     wrong = ("ppo.normalization.observation", "ppo.normalization.reward", "ppo.memory.recurrent")
     why = "ppga's genotypes are weights of a feed-forward policy, without statistics or memory"
     settings.refuse(config, wrong, why)
-    cell_of, count = layout(config)
+    cell_of, count = archives.cells_of(config)
     describe = descriptor(env, config.descriptor)
     space = policies(env, config.ppo.torso.hidden, config.ppo.torso.activation)
     rewards = len(config.descriptor) + 1

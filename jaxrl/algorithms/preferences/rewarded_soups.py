@@ -25,6 +25,7 @@ from jaxrl import gradients, losses
 from jaxrl.algorithms.preferences.shared.measures import all_answers, is_small, log_probs
 from jaxrl.algorithms.preferences.shared.pairs import begin_as
 from jaxrl.algorithms.preferences.shared.players import played_as
+from jaxrl.algorithms.preferences.shared.ratings import ratings_of, rewards_of
 from jaxrl.algorithms.preferences.shared.settings import SMALL_PLAYED
 from jaxrl.algorithms.tokens.shared import answers
 from jaxrl.algorithms.tokens.shared.answers import decisions, speak, token_scores, unroll
@@ -81,11 +82,6 @@ class Config(Grouped):
     kl: Divergence = Divergence()
     share: float = hyper(0.5, low=0, high=1)
     """Coefficient of the policy of the first reward in the soup; the others share the rest."""
-
-
-def rewards_of(env: Environment) -> tuple[str, ...]:
-    """Return the names of the parts of an environment's reward, in order."""
-    return tuple(sorted(example_timestep(env).reward_components or {}))
 
 
 def soup(parameters: tuple[Tree, ...], share: Array | float) -> Tree:
@@ -185,14 +181,6 @@ def measure(env: Environment, config: Config, policy: Policy, key: Key) -> dict[
     straight = share * each[0] + (1 - share) * sum(each[1:]) / max(len(each) - 1, 1)
     found = {f"exact_{name}": worth("actor_critic", rewards[name]) for name in names}
     return {**found, "exact_return": mixed, "exact_gain": mixed - straight}
-
-
-def ratings_of(env: Environment) -> dict[str, Array]:
-    """Return the rewards [P, A] of all answers by name."""
-    found = all_answers(env)
-    t = found.transitions
-    total = lambda x: jnp.where(found.within, x, 0).sum(0).reshape(found.reward.shape)
-    return jax.tree.map(total, dict(t.next_timestep.reward_components))
 
 
 def source(env: Environment, config: Config) -> Source:

@@ -18,9 +18,9 @@ from typing import Any
 import jax.numpy as jnp
 
 from jaxrl.algorithms.preferences.reward_ensembles import Config as EnsembleConfig
-from jaxrl.algorithms.preferences.rewarded_soups import ratings_of, rewards_of
 from jaxrl.algorithms.preferences.salmon_reward_model import check_principles, state_principles
 from jaxrl.algorithms.preferences.shared.measures import is_small, measure_proxy
+from jaxrl.algorithms.preferences.shared.ratings import ratings_of, rewards_of
 from jaxrl.algorithms.preferences.shared.reward_models import (
     Instruct,
     Judges,

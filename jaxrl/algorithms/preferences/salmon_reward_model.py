@@ -31,7 +31,6 @@ import numpy as np
 
 from jaxrl import losses
 from jaxrl.algorithms.policy_gradient.shared.actor_critic import sample_and_record
-from jaxrl.algorithms.preferences.rewarded_soups import ratings_of, rewards_of
 from jaxrl.algorithms.preferences.shared import pairs
 from jaxrl.algorithms.preferences.shared.measures import (
     all_answers,
@@ -41,6 +40,7 @@ from jaxrl.algorithms.preferences.shared.measures import (
     pair_agreement,
 )
 from jaxrl.algorithms.preferences.shared.pairs import PAIR, keep_part
+from jaxrl.algorithms.preferences.shared.ratings import ratings_of, rewards_of
 from jaxrl.algorithms.preferences.shared.reward_models import (
     PART,
     Reading,

@@ -19,8 +19,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.algorithms.preferences import reward_model as of_pairs
-from jaxrl.algorithms.preferences.rewarded_soups import ratings_of
 from jaxrl.algorithms.preferences.shared.measures import all_answers, is_small, log_probs
+from jaxrl.algorithms.preferences.shared.ratings import ratings_of
 from jaxrl.algorithms.preferences.shared.reward_models import score_answers
 from jaxrl.algorithms.preferences.shared.settings import SMALL_PAIRS, LabeledPairs
 from jaxrl.core.errors import UserError

@@ -7,8 +7,8 @@ import pytest
 from jaxrl import envs
 from jaxrl.algorithms.preferences.domain_reward_model import domain_reward_model
 from jaxrl.algorithms.preferences.reward_model import reward_model
-from jaxrl.algorithms.preferences.rewarded_soups import ratings_of
 from jaxrl.algorithms.preferences.shared.measures import all_answers
+from jaxrl.algorithms.preferences.shared.ratings import ratings_of
 from jaxrl.algorithms.preferences.shared.reward_models import Judges, on_scores, score_answers
 from jaxrl.algorithms.tokens import rloo as of_rloo
 from jaxrl.core import random

@@ -8,12 +8,11 @@ import pytest
 from jaxrl import envs, losses
 from jaxrl.algorithms.preferences.rewarded_soups import (
     policies,
-    ratings_of,
     rewarded_soups,
-    rewards_of,
     soup,
 )
 from jaxrl.algorithms.preferences.shared.measures import all_answers, log_probs
+from jaxrl.algorithms.preferences.shared.ratings import ratings_of, rewards_of
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.train import advance, start, train

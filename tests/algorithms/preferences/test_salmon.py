@@ -10,7 +10,6 @@ import pytest
 
 from jaxrl import envs
 from jaxrl.algorithms.preferences import salmon_reward_model as of_model
-from jaxrl.algorithms.preferences.rewarded_soups import ratings_of
 from jaxrl.algorithms.preferences.salmon import salmon
 from jaxrl.algorithms.preferences.salmon_reward_model import (
     Sample,
@@ -23,6 +22,7 @@ from jaxrl.algorithms.preferences.salmon_reward_model import (
     state_principles,
 )
 from jaxrl.algorithms.preferences.shared.measures import all_answers
+from jaxrl.algorithms.preferences.shared.ratings import ratings_of
 from jaxrl.algorithms.preferences.shared.reward_models import score_answers
 from jaxrl.core import random
 from jaxrl.core.errors import UserError

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
 from jaxrl.algorithms.offline.shared import data as offline
 from jaxrl.algorithms.offline.shared import making
 from jaxrl.algorithms.offline.shared.scripted import demonstrations
-from jaxrl.core.types import Environment, Source, Transition
+from jaxrl.core.types import Array, Environment, Source, Transition, Tree
 from jaxrl.kit import group
 from jaxrl.sources.dataset import dataset
 
@@ -39,3 +45,21 @@ class Data(offline.Data):
         """Return a source of windows of `length` steps of `steps` [N]; of single ones for None."""
         options = {"updates": self.updates, "name": self.name, "num_shards": self.num_shards}
         return dataset(steps, batch_size, length, **options)
+
+
+def goal_features(goal: Tree, batch: tuple[int, ...]) -> Array:
+    """Return a goal, or what is achieved of it, as a vector [*batch, G]; G is 0 without goals."""
+    parts = [x.reshape(*batch, -1) for x in jax.tree.leaves(goal)]
+    return jnp.concatenate(parts, -1) if parts else jnp.zeros((*batch, 0))
+
+
+def goal_windows(env: Environment, data: Data, length: int) -> Source:
+    """Return windows [length, B] of the dataset, and of each observation what it achieves of a
+    goal."""
+    steps = data.steps(env)
+    if env.goals is not None:
+        # From observations as they are, before they are normalized.
+        achieved = jax.vmap(env.goals.achieved)(steps.observation)
+        extras = steps.extras | {"achieved": jax.tree.map(np.asarray, achieved)}
+        steps = dataclasses.replace(steps, extras=extras)
+    return data.windows(steps, data.batch_size, length)

@@ -102,6 +102,16 @@ def cells(layout: Layout) -> tuple[Cells, int]:
     return find, layout.centroids or int(np.prod(layout.cells))
 
 
+def cells_of(config: Any) -> tuple[Cells, int]:
+    """Return the function from descriptors to cells that `config` describes, and the number of
+    cells. Raises `UserError` unless `low` has one number for each descriptor."""
+    if len(config.descriptor) != len(config.low):
+        raise UserError(
+            f"low is {config.low}; it needs a number for each of descriptor={config.descriptor}."
+        )
+    return cells(Layout(config.low, config.high, config.cells, config.centroids))
+
+
 def cvt(centroids: int, size: int, rounds: int = 50) -> np.ndarray:
     """Return the centers [centroids, size] of a centroidal Voronoi tessellation of the unit cube,
     always the same (Vassiliades, Chatzilygeroudis and Mouret, 2018): k-means on uniform samples."""
