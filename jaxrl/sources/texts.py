@@ -21,6 +21,7 @@ from jaxrl.core.types import (
     Array,
     Batch,
     Key,
+    Policy,
     Source,
     Transition,
     Tree,
@@ -32,8 +33,20 @@ from jaxrl.sources.rollouts import SPLIT, check_shards, window
 class Weigh(Protocol):
     """A function that says how often texts are drawn."""
 
-    def __call__(self, returns: Array, /) -> Array:
-        """Return weights [N], at least 0, of texts with the `returns` [N]."""
+    def __call__(self, scores: Array, /) -> Array:
+        """Return weights [N], at least 0, of texts with the `scores` [N]: their returns, or what a
+        `Score` returned."""
+        ...
+
+
+class Score(Protocol):
+    """A function that scores texts when they are written."""
+
+    def __call__(self, policy: Policy, batch: Batch, /) -> Array:
+        """Return the scores [N] of texts [T, N].
+
+        policy: as it is when the source begins. batch: all texts; its mask is False after ends.
+        """
         ...
 
 
@@ -54,7 +67,11 @@ class Drawn:
 
 
 def text_dataset(
-    source: Source, batch_size: int, weigh: Weigh = jnp.ones_like, num_shards: int = 1
+    source: Source,
+    batch_size: int,
+    weigh: Weigh = jnp.ones_like,
+    num_shards: int = 1,
+    score: Score | None = None,
 ) -> Source:
     """Draw batches of `batch_size` (n) from a dataset of texts that is written once.
 
@@ -65,6 +82,7 @@ def text_dataset(
     weigh: how often a text is drawn, by its return: `jnp.ones_like` for all alike,
         `lambda x: x > 0` for right ones alone. Without a weight above 0 all of a batch is masked.
     num_shards: logical shards of a batch.
+    score: what `weigh` is given in place of the returns; None for these.
 
     No environment is played afterwards: batches count as environment steps, as in `dataset`. The
     metric `texts_kept` is the share of the texts that have a weight. Raises `UserError` for sizes
@@ -78,7 +96,8 @@ def text_dataset(
         _, batch, _ = window(source, begun, policy, play_key)
         t, mask = dataclasses.replace(batch.transitions, task=(), extras={}), batch.mask
         mask = jnp.ones(t.reward.shape, bool) if mask is None else mask
-        weight = weigh(jnp.where(mask, t.reward, 0).sum(0)).astype(jnp.float32)
+        found = jnp.where(mask, t.reward, 0).sum(0) if score is None else score(policy, batch)
+        weight = weigh(found).astype(jnp.float32)
         return Drawn((t, mask), jnp.cumsum(weight), jnp.int32(0), jnp.arange(batch_size))
 
     return Source(

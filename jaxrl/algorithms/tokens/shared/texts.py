@@ -21,6 +21,7 @@ from jaxrl.kit import Loss, Recipe, group, static
 from jaxrl.kit.groups import Episodes
 from jaxrl.sources import episodes, given_texts, played_by, played_through, text_dataset
 from jaxrl.sources.rollouts import check_shards
+from jaxrl.sources.texts import Score, Weigh
 
 WRITERS = ("expert", "policy")
 
@@ -36,7 +37,7 @@ def weigh_by_return(returns: Array) -> Array:
 
 
 # How often a text of a dataset is drawn, by its return.
-KEEP = {"all": jnp.ones_like, "right": weigh_right, "by_return": weigh_by_return}
+KEEP: dict[str, Weigh] = {"all": jnp.ones_like, "right": weigh_right, "by_return": weigh_by_return}
 
 
 @group
@@ -60,9 +61,14 @@ class Texts(Episodes):
     """File of texts to learn from instead, as `datasets.texts.read_texts` reads it; empty for
     none."""
 
-    def source(self, env: Environment, tasks: Tasks | None = None) -> Source:
+    def source(
+        self, env: Environment, tasks: Tasks | None = None, score: Score | None = None
+    ) -> Source:
         """Return a source of batches of texts. Raises `UserError` for a file with lines that are no
-        texts of `env`, and without an expert if it is to write."""
+        texts of `env`, and without an expert if it is to write.
+
+        score: of the texts of a dataset, in place of their returns.
+        """
         if self.file:
             return text_source(env, read_texts(self.file, env), self.num_envs, self.num_shards)
         check_shards(self.num_shards, num_envs=self.num_envs)
@@ -78,7 +84,12 @@ class Texts(Episodes):
             written = played_through(written, add)
         if not self.count:
             return written
-        return text_dataset(written, self.num_envs, KEEP[self.keep], self.num_shards)
+        return text_dataset(written, self.num_envs, self.weigh, self.num_shards, score)
+
+    @property
+    def weigh(self) -> Weigh:
+        """Function that says how often texts of a dataset are drawn."""
+        return KEEP[self.keep]
 
     def check(self, name: str) -> None:
         """Raise `UserError` for settings that have no effect together."""
