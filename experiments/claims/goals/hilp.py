@@ -1,5 +1,5 @@
-"""Hilbert representations of states on a line, in float64: at the embedding of discounted distances,
-computed by an eigendecomposition, HILP's loss is at rest and its directions lead to goals."""
+"""Hilbert representations of states on a line, in float64: at the embedding of discounted
+distances, by an eigendecomposition, HILP's loss is at rest and its directions lead to goals."""
 
 from __future__ import annotations
 
