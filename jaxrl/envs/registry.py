@@ -87,6 +87,7 @@ BUILT_IN = {
     # language
     "addition": "jaxrl.envs.language.arithmetic:addition",
     "countdown": "jaxrl.envs.language.countdown:countdown",
+    "edited_steps": "jaxrl.envs.language.edited_steps:edited_steps",
     "guarded_requests": "jaxrl.envs.language.guarded_requests:guarded_requests",
     "guess_letter": "jaxrl.envs.language.guess_letter:guess_letter",
     "hinted_addition": "jaxrl.envs.language.arithmetic:hinted_addition",
@@ -94,6 +95,7 @@ BUILT_IN = {
     "judged_words": "jaxrl.envs.language.judged_words:judged_words",
     "lookup": "jaxrl.envs.language.lookup:lookup",
     "planned_maze": "jaxrl.envs.language.planned_maze:planned_maze",
+    "posed_lookups": "jaxrl.envs.language.posed_lookups:posed_lookups",
     "posed_sums": "jaxrl.envs.language.posed_sums:posed_sums",
     "ruled_words": "jaxrl.envs.language.ruled_words:ruled_words",
     "second_try": "jaxrl.envs.language.second_try:second_try",

@@ -16,7 +16,12 @@ from jaxrl.core.types import Policy, Source, TimeStep, Tree
 from jaxrl.sources.demonstrations import played_through
 
 
-def as_trees(source: Source, branching: tuple[int, ...], segment: int | tuple[int, ...]) -> Source:
+def as_trees(
+    source: Source,
+    branching: tuple[int, ...],
+    segment: int | tuple[int, ...],
+    part: str = "turn",
+) -> Source:
     """Let the episodes of `source` be the paths of trees, from the root to each leaf.
 
     A tree has branching[0] first segments, each of them branching[1] second ones, and so on (D
@@ -27,6 +32,8 @@ def as_trees(source: Source, branching: tuple[int, ...], segment: int | tuple[in
     source: whole episodes, in groups of L with the same start. Nothing else in them may be random.
     segment: number of decisions, or the utterances with which the segments begin, D of them, from 0
         and rising: by `TimeStep.tokens["turn"]`.
+    part: another channel of `TimeStep.tokens` that numbers the segments' beginnings, such as
+        `reader`.
 
     Transitions get two extras, [T, B]: `level`, int32, the segment that a step is in, from 0 to
     D - 1, and `leads`, whether this is the first of the paths that share the step; the others
@@ -58,7 +65,7 @@ def as_trees(source: Source, branching: tuple[int, ...], segment: int | tuple[in
             at = written
             if by_utterance:
                 assert timestep.tokens is not None
-                at = timestep.tokens["turn"]
+                at = timestep.tokens[part]
             level = (at[:, None] >= jnp.array(begins)).sum(-1) - 1
             number = jnp.arange(len(written))
             leader = number - number % below[level]

@@ -209,7 +209,7 @@ GATHERED = {
     **dict.fromkeys(
         [
             *(name for name, family in TODAY.families.items() if family == "tokens"),
-            *("self_redteam", "pasodoble", "glider"),
+            *("self_redteam", "pasodoble", "ssp", "spc", "glider"),
             *("spiral", "dpo", "online_dpo", "orpo", "simpo", "cpo", "kto", "t_reg"),
             *("nash_mirror_prox", "egpo", "nash_md", "inpo", "sppo", "rebel"),
             *("spo", "copg", "reward_model", "reward_ensembles", "reward_robust_rlhf", "pf_ppo"),

@@ -26,19 +26,13 @@ from jaxrl import losses
 from jaxrl.algorithms.tokens.grpo import grpo_loss
 from jaxrl.algorithms.tokens.shared import proposing
 from jaxrl.algorithms.tokens.shared.answers import on_answers
-from jaxrl.algorithms.tokens.shared.models import token_network
 from jaxrl.algorithms.tokens.shared.proposing import Proposals
 from jaxrl.algorithms.tokens.shared.settings import AVERAGES, SMALL, Divergence, Tokens
-from jaxrl.core.errors import UserError
 from jaxrl.core.hyper import MANY
 from jaxrl.core.spaces import Discrete
 from jaxrl.core.types import Array, Batch, Environment
 from jaxrl.kit import AlgorithmBuilder, Net, Recipe, group, hyper, static
 from jaxrl.kit.groups import INF, Optimizer, Sampling
-from jaxrl.kit.parts import copy
-from jaxrl.kit.state import State
-from jaxrl.networks.actor_critic import ActorCritic
-from jaxrl.networks.speakers import Speakers
 
 
 @group
@@ -78,11 +72,8 @@ def proposer_reward(h: Any, pass_rate: Array, novelty: Array) -> Array:
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
-    network = token_network(env, config)
-    if not isinstance(network, ActorCritic):
-        raise UserError("pasodoble has two networks of its own; leave decoder.model empty.")
+    both = proposing.two_policies(env, config, "pasodoble")
     assert isinstance(env.observation_space, Discrete)  # `proposing.check`
-    both = Speakers((network, network.clone()))
     size, groups = env.observation_space.n, config.groups
 
     def tokens_of(batch: Batch) -> Array:
@@ -107,20 +98,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         return net.replace(extra=proposing.add(before, tokens_of(batch)))
 
     extra = proposing.no_history(config.history, size)
-    return dataclasses.replace(plain, update=update, extra=extra, adopt=begin_both)
-
-
-def begin_both(own: State, other: Any) -> Any:
-    """Begin both policies as that of another algorithm: an `adopt`."""
-    part = "actor_critic"
-    if not isinstance(other, State) or part not in other.parts:
-        return other  # which will not fit
-    learned, mine = other.parts[part].params["params"], own.parts[part]
-    if mine.params["params"].keys() == learned.keys():
-        return other  # another run of this algorithm
-    twice = lambda: {"params": {name: copy(learned) for name in mine.params["params"]}}
-    begun = dataclasses.replace(mine, params=twice(), target=twice())
-    return dataclasses.replace(own, parts={**own.parts, part: begun})
+    return dataclasses.replace(plain, update=update, extra=extra, adopt=proposing.begin_both)
 
 
 pasodoble = AlgorithmBuilder("pasodoble", Config, recipe, check=proposing.check)

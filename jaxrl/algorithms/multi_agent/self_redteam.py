@@ -19,6 +19,7 @@ from jaxrl import losses
 from jaxrl.algorithms.tokens.reinforce_plus_plus import surrogate_loss
 from jaxrl.algorithms.tokens.shared import turns
 from jaxrl.algorithms.tokens.shared.answers import on_answers
+from jaxrl.algorithms.tokens.shared.outcomes import component_at_end
 from jaxrl.algorithms.tokens.shared.settings import SMALL_GROUPS, Clipped, Divergence, Groups
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
@@ -41,10 +42,7 @@ class Config(Clipped):
 
 def recipe(env: Environment, config: Config) -> Recipe:
     def judge(net: Net, batch: Batch) -> dict[str, Array]:
-        t = batch.transitions
-        assert batch.mask is not None and t.next_timestep.reward_components is not None
-        attacker = t.next_timestep.reward_components["attacker"]
-        attacker = jnp.where(batch.mask & t.done, attacker, 0).sum(0)
+        attacker = component_at_end(batch, "attacker")
         paid = jnp.stack([attacker, jnp.zeros_like(attacker)])  # the defender's is the reward
         to_come = turns.to_come_in_turns(batch, paid)
         return {"advantage": losses.standardize(to_come, batch.mask)}

@@ -12,6 +12,8 @@ turn: int32 [], the utterance (from 0) that it belongs to, or leads to.
 speaker: int32 [], who writes it: ENVIRONMENT, AGENT or TOOL.
 restart: bool [], whether the token that is observed is the first one that its reader sees: what
     policies remember begins anew there. Only in environments with several readers.
+reader: int32 [], the number of readers before the one whose part of the text it belongs to. Only
+    there, too.
 """
 
 from __future__ import annotations
@@ -114,6 +116,7 @@ class State:
     turn: Array  # int32
     memory: Tree
     begins: Array | None  # int32: position where the present reader begins; None if always 0
+    reader: Array | None  # int32: number of earlier readers; None if always 0
 
 
 class Begin(Protocol):
@@ -161,6 +164,7 @@ def conversing(
     legal: Legal | None = None,
     judge: Judge | None = None,
     end: int | None = None,
+    reply_lengths: tuple[int, ...] | None = None,
 ) -> Environment:
     """Build an environment with as many turns as there are `lengths`, each an utterance of up to so
     many tokens, at most U.
@@ -173,6 +177,8 @@ def conversing(
     judge: the preference between two texts with one prompt, by what their grades say is `judged`,
         which becomes the channel `TimeStep.privileged["judged"]`.
     end: the token END; None for the last one of the vocabulary.
+    reply_lengths: the most tokens of the reply to each utterance but the last, which has none; None
+        for R each.
 
     Raises `UserError` without turns, and for utterances or prompts without tokens.
     """
@@ -185,7 +191,9 @@ def conversing(
         raise UserError(f"'{name}' begins with no token; a prompt must have at least one.")
     key = jax.random.key(0)
     varies = isinstance(jax.eval_shape(begin, key, params)[0], Prompt)  # in its length
-    total = prompt_length + sum(lengths) + (turns - 1) * replies
+    reply_lengths = (replies,) * (turns - 1) if reply_lengths is None else reply_lengths
+    assert len(reply_lengths) == turns - 1 and max(reply_lengths, default=0) <= replies
+    total = prompt_length + sum(lengths) + sum(reply_lengths)
     end = size - 1 if end is None else end
     places = np.arange(total)
 
@@ -209,7 +217,8 @@ def conversing(
         speaker = jnp.where(decision, AGENT, state.speakers[place])
         tokens = {"decision": decision, "turn": state.turn, "speaker": speaker}
         if state.begins is not None:
-            tokens["restart"] = state.position == state.begins
+            assert state.reader is not None
+            tokens |= {"restart": state.position == state.begins, "reader": state.reader}
         return {"legal_actions": jnp.where(decision, free, legal_actions), "tokens": tokens}
 
     def reset(key: Key, params: Tree) -> tuple[State, TimeStep]:
@@ -219,7 +228,9 @@ def conversing(
         text = jnp.full(total, end, jnp.int32).at[:prompt_length].set(said)
         speakers = jnp.full(total, ENVIRONMENT, jnp.int32)
         begins = None if shapes[1].restart is None else zero
-        state = State(text, speakers, zero, known, known, zero, trees.strong(memory), begins)
+        state = State(
+            text, speakers, zero, known, known, zero, trees.strong(memory), begins, begins
+        )
         empty = channels(trees.zeros(shapes[1].grade), jnp.zeros((), bool))
         return state, timesteps.first(text[0], **empty, **emit(state))
 
@@ -247,10 +258,11 @@ def conversing(
             speakers = jnp.where(inside, said.speaker, speakers)
         start, turn = jnp.where(goes_on, replied, state.start), state.turn + goes_on
         memory = trees.where(over, trees.strong(said.memory), state.memory)
-        begins = state.begins
-        if begins is not None and said.restart is not None:
-            begins = jnp.where(goes_on & said.restart, known, begins)
-        state = State(text, speakers, position, replied, start, turn, memory, begins)
+        begins, reader = state.begins, state.reader
+        if begins is not None and reader is not None and said.restart is not None:
+            anew = goes_on & said.restart
+            begins, reader = jnp.where(anew, known, begins), reader + anew
+        state = State(text, speakers, position, replied, start, turn, memory, begins, reader)
         reward = jnp.where(over, said.grade.reward, 0)
         more = channels(said.grade, done)
         return state, timesteps.following(token, reward, done, **more, **emit(state))

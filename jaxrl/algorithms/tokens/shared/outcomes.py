@@ -11,9 +11,17 @@ from jaxrl.core.types import Array, Batch, Environment
 
 def metric_at_end(batch: Batch, name: str) -> Array:
     """Return the metric `name` of whole episodes [T, B] at their ends, [B]; 0 without an end."""
-    t = batch.transitions
-    assert batch.mask is not None and t.next_timestep.metrics is not None
-    return jnp.where(batch.mask & t.done, t.next_timestep.metrics[name], 0).sum(0)
+    return _at_end(batch, batch.transitions.next_timestep.metrics, name)
+
+
+def component_at_end(batch: Batch, name: str) -> Array:
+    """Return the same of a component of the reward."""
+    return _at_end(batch, batch.transitions.next_timestep.reward_components, name)
+
+
+def _at_end(batch: Batch, channel: dict[str, Array] | None, name: str) -> Array:
+    assert batch.mask is not None and channel is not None
+    return jnp.where(batch.mask & batch.transitions.done, channel[name], 0).sum(0)
 
 
 def place_at_last(value: Array, mask: Array) -> Array:

@@ -3,18 +3,24 @@ begins anew and shows the problem alone."""
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from jaxrl.algorithms.tokens.shared import turns
+from jaxrl.algorithms.tokens.shared.models import token_network
 from jaxrl.algorithms.tokens.shared.settings import Groups
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.hyper import MANY
 from jaxrl.core.types import Array, Batch, Environment, Source, Transition, struct
 from jaxrl.kit import group, static
+from jaxrl.kit.parts import copy
+from jaxrl.kit.state import State
+from jaxrl.networks.actor_critic import ActorCritic
+from jaxrl.networks.speakers import Speakers
 from jaxrl.sources import as_trees
 
 
@@ -41,11 +47,15 @@ class Proposals:
         """P, M and G."""
         return self.prompts, self.proposals, self.answers
 
-    def source(self, env: Environment) -> Source:
+    def source(self, env: Environment, solver: int = 1, part: str = "turn") -> Source:
         """Return a source of whole episodes: the answers to a problem side by side, and the
-        problems of a prompt."""
+        problems of a prompt.
+
+        solver: utterance with which the solver begins, or its number by another `part` of
+            `TimeStep.tokens`, such as `reader`.
+        """
         played = Groups(self.prompts, self.proposals * self.answers, self.num_shards).source(env)
-        return as_trees(played, (self.proposals, self.answers), (0, 1))
+        return as_trees(played, (self.proposals, self.answers), (0, solver), part)
 
 
 def posed_tokens(t: Transition, size: int) -> Array:
@@ -105,14 +115,39 @@ def returns(batch: Batch, groups: Proposals) -> Array:
     return jnp.where(by_turns.last > 0, paid, 0).reshape(groups.shape)
 
 
-def by_roles(posed: Array, solved: Array, batch: Batch) -> Array:
+def by_roles(posed: Array, solved: Array, batch: Batch, part: str = "turn") -> Array:
     """Return the advantage of each token [T, B]: that of its problem or of its answer.
 
     posed: [P, M], of problems. solved: [P, M, G], of answers. batch: as in `split_turns`.
+    part: channel of `TimeStep.tokens` by which problems are 0, such as `reader`.
     """
-    first = batch.transitions.timestep.tokens["turn"] == 0
+    first = batch.transitions.timestep.tokens[part] == 0
     posed = jnp.broadcast_to(posed[..., None], solved.shape)
     return jnp.where(first, posed.reshape(-1), solved.reshape(-1))
+
+
+def two_policies(env: Environment, config: Any, name: str) -> Speakers:
+    """Return two networks of the same settings, of a policy that poses and one that solves.
+
+    Raises `UserError` for a language model, of which there would be two.
+    """
+    network = token_network(env, config)
+    if not isinstance(network, ActorCritic):
+        raise UserError(f"{name} has two networks of its own; leave decoder.model empty.")
+    return Speakers((network, network.clone()))
+
+
+def begin_both(own: State, other: Any) -> Any:
+    """Begin both policies as that of another algorithm: an `adopt`."""
+    part = "actor_critic"
+    if not isinstance(other, State) or part not in other.parts:
+        return other  # which will not fit
+    learned, mine = other.parts[part].params["params"], own.parts[part]
+    if mine.params["params"].keys() == learned.keys():
+        return other  # another run of this algorithm
+    twice = lambda: {"params": {name: copy(learned) for name in mine.params["params"]}}
+    begun = dataclasses.replace(mine, params=twice(), target=twice())
+    return dataclasses.replace(own, parts={**own.parts, part: begun})
 
 
 def check(env: Environment, config: Any, name: str) -> None:
