@@ -95,6 +95,7 @@ BUILT_IN = {
     "lookup": "jaxrl.envs.language.lookup:lookup",
     "planned_maze": "jaxrl.envs.language.planned_maze:planned_maze",
     "posed_sums": "jaxrl.envs.language.posed_sums:posed_sums",
+    "regex_by_example": "jaxrl.envs.language.regex_by_example:regex_by_example",
     "ruled_words": "jaxrl.envs.language.ruled_words:ruled_words",
     "second_try": "jaxrl.envs.language.second_try:second_try",
     "shorter_programs": "jaxrl.envs.language.shorter_programs:shorter_programs",
