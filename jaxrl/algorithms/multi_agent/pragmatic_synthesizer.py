@@ -183,7 +183,7 @@ def build(env: Environment, config: Config) -> Direct:
     def draw_random(key: Key, number: int) -> tuple[Array, Array]:
         """Draw programs [P] and strings [P, K] of each, evenly and without repetition."""
         program_key, string_key = jax.random.split(key)
-        program = jax.random.randint(program_key, (number,), 0, count)
+        program = jax.random.randint(program_key, (number,), 0, count, jnp.int32)
         order = jax.random.uniform(string_key, (number, size)).argsort(-1)
         return program, order[:, :examples].astype(jnp.int32)
 
@@ -231,7 +231,7 @@ def build(env: Environment, config: Config) -> Direct:
 
     def step(state, key, hyper):
         program_key, play_key, train_key = jax.random.split(key, 3)
-        program = jax.random.randint(program_key, (config.programs,), 0, count)
+        program = jax.random.randint(program_key, (config.programs,), 0, count, jnp.int32)
         shown, left = make_examples(state, program, play_key, hyper.top_p)
         place = state.rounds % config.rounds
         programs = state.programs.at[place].set(program)
