@@ -123,7 +123,8 @@ def build(env: Environment, config: Config) -> Direct:
     One step is a round. Its environment steps are the examples that it makes, and those of `init`
     the examples on which the literal models are trained.
     """
-    meanings = jnp.asarray(env.params.meanings)
+    with jax.ensure_compile_time_eval():  # works while a program is being traced, too
+        meanings = jnp.asarray(env.params.meanings)
     count, size = meanings.shape
     examples = env.max_steps or 0
     hidden = config.torso
