@@ -101,6 +101,7 @@ BUILT_IN = {
     "shorter_programs": "jaxrl.envs.language.shorter_programs:shorter_programs",
     "signed_sums": "jaxrl.envs.language.signed_sums:signed_sums",
     "splitting": "jaxrl.envs.language.arithmetic:splitting",
+    "spy_game": "jaxrl.envs.language.spy_game:spy_game",
     "strategies": "jaxrl.envs.language.strategies:strategies",
     "text_maze": "jaxrl.envs.language.text_maze:text_maze",
     "werewolf": "jaxrl.envs.language.werewolf:werewolf",

@@ -41,6 +41,7 @@ masked out. Each algorithm's file states how answers are judged and the loss of 
 | spo_tree | the same, by the other paths of a tree | the same | token |
 | self_redteam | of each token, by its role | as reinforce_plus_plus | token |
 | pasodoble | less the group's mean, of answers and of problems | as grpo | constant |
+| vision_zero | less the role's mean, of clues; as grpo, of votes | as grpo | token |
 | guide_grpo | standardized in its group | clipped, or of hinted answers shaped, ratio | token |
 | kimi_k1_5 | less the group's mean | regression of the log-ratio, one for an answer | - |
 | rrhf | - | ranking of answers by likelihood per token, one for a group | - |
