@@ -149,17 +149,18 @@ def build(env: Environment, config: Config) -> Direct:
         seen = jnp.concatenate([jax.nn.one_hot(program, count), context], -1)
         return speaker.apply(params, timesteps.first(seen, legal_actions=new))  # type: ignore[return-value]
 
-    def first(shown: Array, k: int) -> Array:
-        """Return the examples with only the first `k`."""
-        return jnp.where(jnp.arange(examples) < k, shown, NONE)
+    def prefixes(shown: Array, longest: int) -> Array:
+        """Return the first `longest` - K + 1 .. `longest` of the examples [P, K], [K * P, K]."""
+        least = longest - examples + 1
+        lengths = least + jnp.arange(examples)[:, None, None]
+        return jnp.where(jnp.arange(examples) < lengths, shown, NONE).reshape(-1, examples)
 
     def errors(models: Models, program: Array, shown: Array) -> tuple[Array, Array]:
         """Return the cross-entropies of the listener and of the speaker over all prefixes."""
-        heard, spoken = [], []
-        for k in range(examples):
-            heard.append(-listen(models.listener, program, first(shown, k + 1)).log_prob(program))
-            spoken.append(-say(models.speaker, program, first(shown, k)).log_prob(shown[..., k]))
-        return jnp.stack(heard).mean(), jnp.stack(spoken).mean()
+        each = jnp.tile(program, examples)
+        heard = listen(models.listener, each, prefixes(shown, examples)).log_prob(each)
+        said = say(models.speaker, each, prefixes(shown, examples - 1)).log_prob(shown.T.ravel())
+        return -heard.mean(), -said.mean()
 
     def train(models: Models, draw: Any, updates: int, key: Key, rate: Array):
         """Return the models after minibatches that `draw` makes of a key, and their mean losses."""
@@ -191,11 +192,11 @@ def build(env: Environment, config: Config) -> Direct:
     def make_examples(state: State, program: Array, key: Key, top_p: Array):
         """Return the examples of programs [P], int32 [P, K], and how many of the hypotheses each
         one left, float32 [P, K]."""
-        shown = jnp.full((len(program), examples), NONE, jnp.int32)
-        known = jax.nn.one_hot(program, count, dtype=bool)
-        number, left = config.proposals, []
-        for k in range(examples):
-            keys = jax.random.split(jax.random.fold_in(key, k), 5)
+        known, number = jax.nn.one_hot(program, count, dtype=bool), config.proposals
+
+        def show(shown, place):
+            k, key = place
+            keys = jax.random.split(key, 5)
             hypotheses, utterances = known, jnp.zeros((len(program), size), bool)
             for i, models in enumerate((state.models, state.literal)):
                 heard = temper(listen(models.listener, program, shown), top_p=top_p)
@@ -203,16 +204,20 @@ def build(env: Environment, config: Config) -> Direct:
                 spoken = say(models.speaker, program, shown)
                 utterances |= _sample_set(spoken, keys[2 + i], number)
             if config.choice == "pragmatic":
-                chosen = jax.vmap(pragmatic_choice, (None, 0, 0, 0))(
+                new = jax.vmap(pragmatic_choice, (None, 0, 0, 0))(
                     meanings, hypotheses, utterances, program
                 )
             else:
                 logits = jnp.where(utterances, 0.0, ILLEGAL)
-                chosen = jax.random.categorical(keys[4], logits).astype(jnp.int32)
-            shown = shown.at[:, k].set(chosen)
-            alike = meanings[program, chosen][:, None] == meanings[:, chosen].T
-            left.append((hypotheses & alike).sum(-1))
-        return shown, jnp.stack(left, -1).astype(jnp.float32)
+                new = jax.random.categorical(keys[4], logits).astype(jnp.int32)
+            alike = meanings[program, new][:, None] == meanings[:, new].T
+            left = (hypotheses & alike).sum(-1)
+            return shown.at[:, k].set(new), left.astype(jnp.float32)
+
+        blank = jnp.full((len(program), examples), NONE, jnp.int32)
+        places = jnp.arange(examples), jax.random.split(key, examples)
+        shown, left = jax.lax.scan(show, blank, places)
+        return shown, left.T
 
     def init(key, hyper):
         listener_key, speaker_key, train_key = jax.random.split(key, 3)

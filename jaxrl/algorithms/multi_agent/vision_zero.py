@@ -161,11 +161,11 @@ def recipe(env: Environment, config: Config) -> Recipe:
             "target": (learned & t.extras["leads"]).astype(jnp.float32),
         }
 
-    def chosen(x: Sample) -> Array:
+    def tokens_to_learn(x: Sample) -> Array:
         """Return which tokens are learned: those of the phase, and each clue once."""
         return x.target > 0
 
-    plain = on_answers(env, config, judge, (grpo_loss,), learned=chosen)
+    plain = on_answers(env, config, judge, (grpo_loss,), learned=tokens_to_learn)
 
     def update(net: Net, batch: Batch) -> Net:
         progress, h = net.extra, net.hyper

@@ -1,4 +1,4 @@
-"""Who is the spy: players describe scenes, one of which differs, and a reader votes for the spy."""
+"""Game of a spy among players who describe scenes, one of which differs; a reader votes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is the spy: what readers see, what may be said, and what a vote pays."""
+"""Spy game: what readers see, what may be said, and what a vote pays."""
 
 import jax
 import jax.numpy as jnp
