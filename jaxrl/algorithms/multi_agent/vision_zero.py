@@ -21,6 +21,7 @@ those alone.
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import jax.numpy as jnp
 
@@ -38,6 +39,7 @@ from jaxrl.core.types import Array, Batch, Environment, Source, struct
 from jaxrl.envs.language import spy_game
 from jaxrl.kit import AlgorithmBuilder, Net, Recipe, group, hyper, static
 from jaxrl.kit.groups import INF, Optimizer
+from jaxrl.kit.state import State
 from jaxrl.sources import as_trees
 
 PHASES = ("alternate", "thresholds", "both", "clue", "decision")
@@ -181,7 +183,15 @@ def recipe(env: Environment, config: Config) -> Recipe:
         net = net.report(clue_phase=progress.clue.astype(jnp.float32), spy_payoff=means[0])
         return net.replace(extra=after)
 
-    return dataclasses.replace(plain, update=update, extra=begin_progress(config.phase))
+    extra = begin_progress(config.phase)
+    return dataclasses.replace(plain, update=update, extra=extra, adopt=begin_phases)
+
+
+def begin_phases(own: State, other: Any) -> Any:
+    """Begin with the policy of another algorithm, in the first phase: an `adopt`."""
+    if not isinstance(other, State) or isinstance(other.extra, Progress):
+        return other  # another run of this algorithm, or one that will not fit
+    return dataclasses.replace(other, extra=own.extra)
 
 
 def check(env: Environment, config: Config, name: str) -> None:

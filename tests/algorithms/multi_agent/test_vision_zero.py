@@ -9,10 +9,17 @@ import pytest
 
 from jaxrl import envs
 from jaxrl.algorithms.multi_agent import vision_zero as module
-from jaxrl.algorithms.multi_agent.vision_zero import Config, begin_progress, next_phase, vision_zero
+from jaxrl.algorithms.multi_agent.vision_zero import (
+    Config,
+    begin_phases,
+    begin_progress,
+    next_phase,
+    vision_zero,
+)
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.settings import Values
+from jaxrl.kit.state import State
 
 ENV = envs.make("spy_game", values=2, attributes=3)
 SIZES = {"prompts": 2, "proposals": 2, "answers": 3, "recurrent": 4, "transformer": 1}
@@ -107,6 +114,14 @@ def test_phases_alternate_or_follow_the_share_of_right_votes():
     assert phases(Config(phase="clue"), [0.1, 0.9]) == [True, True]
     h = Values({"smoothing": jnp.float32(0.5), "high": jnp.float32(0.7), "low": jnp.float32(0.4)})
     assert phases(Config(phase="thresholds"), [1.0, 1.0, 0.0]) == [False, False, True]
+
+
+def test_a_warm_start_begins_with_the_first_phase():
+    own = State({}, begin_progress("alternate"), jnp.int32(0), jnp.float32(0), {})
+    other = dataclasses.replace(own, extra=())
+    assert begin_phases(own, other).extra is own.extra
+    later = dataclasses.replace(own, extra=dataclasses.replace(own.extra, clue=jnp.bool_(True)))
+    assert begin_phases(own, later) is later
 
 
 def test_environments_without_a_spy_are_refused():
