@@ -209,7 +209,7 @@ GATHERED = {
     **dict.fromkeys(
         [
             *(name for name, family in TODAY.families.items() if family == "tokens"),
-            *("self_redteam", "pasodoble", "ssp", "spc", "glider"),
+            *("self_redteam", "pasodoble", "ssp", "spc", "vision_zero", "glider"),
             *("spiral", "dpo", "online_dpo", "orpo", "simpo", "cpo", "kto", "t_reg"),
             *("nash_mirror_prox", "egpo", "nash_md", "inpo", "sppo", "rebel"),
             *("spo", "copg", "reward_model", "reward_ensembles", "reward_robust_rlhf", "pf_ppo"),
@@ -227,6 +227,7 @@ GATHERED = {
 WHOLE = {
     "adaptive_ftrl": "tables that every game changes",
     "icpl": "agents that learn side by side, each from rollouts of its own",
+    "pragmatic_synthesizer": "examples of a small table, of which every device makes all",
 }
 
 

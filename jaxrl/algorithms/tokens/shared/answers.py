@@ -43,6 +43,7 @@ masked out. Each algorithm's file states how answers are judged and the loss of 
 | pasodoble | less the group's mean, of answers and of problems | as grpo | constant |
 | ssp | as grpo; of questions their reward, or as grpo | as dapo, and the divergence | token |
 | spc | what its role was paid | clipped ratio to the reference, one for a role | - |
+| vision_zero | less the role's mean, of clues; as grpo, of votes | as grpo | token |
 | guide_grpo | standardized in its group | clipped, or of hinted answers shaped, ratio | token |
 | kimi_k1_5 | less the group's mean | regression of the log-ratio, one for an answer | - |
 | rrhf | - | ranking of answers by likelihood per token, one for a group | - |
