@@ -60,6 +60,8 @@ BUILT_IN = {
     "leduc_poker": "jaxrl.envs.games.leduc_poker:leduc_poker",
     "liars_dice": "jaxrl.envs.games.liars_dice:liars_dice",
     "negotiation": "jaxrl.envs.games.negotiation:negotiation",
+    "repeated_rock_paper_scissors": "jaxrl.envs.games.repeated_matrix_game"
+    ":repeated_rock_paper_scissors",
     "rock_paper_scissors": "jaxrl.envs.games.matrix_game:rock_paper_scissors",
     "three_games": "jaxrl.envs.games.medley:three_games",
     "tic_tac_toe": "jaxrl.envs.games.tic_tac_toe:tic_tac_toe",

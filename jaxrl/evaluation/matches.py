@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -31,6 +33,14 @@ class Results:
 
 
 @struct
+class Sides:
+    """Memory of those who play a mixture: who plays, and what it remembers."""
+
+    member: Array  # int32 [n, 2]: the member that plays each side
+    memory: Tree  # [n, 2]
+
+
+@struct
 class Seated:
     """Members of a population, and who plays the sides of each game."""
 
@@ -52,13 +62,13 @@ def cross_play(
     """Play `games` games of each member in `rows` against each in `columns`, half on each side.
 
     env: a game for two players who move in turn.
-    policy: how a member plays; its state is one member, and it has no memory.
+    policy: how a member plays; its state is one member. Each side has a memory of its own.
     rows, columns: members, with leading axes [A] and [B].
     games: games of each pair, an even number.
 
-    Raises `UserError` for another environment, a policy with memory or an odd number of games.
+    Raises `UserError` for another environment or an odd number of games.
     """
-    _check(env, policy, "cross_play")
+    _check(env, "cross_play")
     if games < 2 or games % 2:
         raise UserError(
             f"cross_play plays half of the games on each side, so games must be even and at least "
@@ -71,7 +81,8 @@ def cross_play(
     swapped = game % 2 == 1
     seats = jnp.where(swapped[:, None], seats[:, ::-1], seats)
     members = jax.tree.map(lambda x, y: jnp.concatenate([x, y]), rows, columns)
-    seated = Policy(_play_seats(policy.act), policy.memory, Seated(members, seats))
+    memory = two_memories(policy.memory)
+    seated = Policy(_play_seats(policy.act), memory, Seated(members, seats))
     returns = evaluate(env, seated, key, seats.shape[0], False).returns
     returns = jnp.where(swapped[:, None], returns[:, ::-1], returns)
     won = (jnp.sign(returns[:, 0] - returns[:, 1]) + 1) / 2
@@ -83,13 +94,64 @@ def mixture(env: Environment, policy: Policy, members: Tree, weights: Array) -> 
     """Return the policy that plays a member drawn by `weights` [K].
 
     Each side of each game draws its own member before its first move and keeps it to the end.
-    policy: how a member plays; its state is one member, and it has no memory.
+    policy: how a member plays; its state is one member.
 
-    Raises `UserError` where `cross_play` does.
+    Raises `UserError` for an environment that is no game for two.
     """
-    _check(env, policy, "mixture")
-    nobody = lambda n: jnp.full((n, PLAYERS), UNDRAWN, jnp.int32)
-    return Policy(_play_drawn(policy.act), nobody, Mixture(members, weights))
+    _check(env, "mixture")
+    return Policy(_play_drawn(policy.act), undrawn(policy.memory), Mixture(members, weights))
+
+
+@functools.cache
+def undrawn(memory: Callable[[int], Tree]) -> Callable[[int], Sides]:
+    """Return the memory of players who are yet to be drawn; `memory` is that of one of them."""
+    blank = two_memories(memory)
+    return lambda n: Sides(jnp.full((n, PLAYERS), UNDRAWN, jnp.int32), blank(n))
+
+
+def draw(sides: Sides, weights: Array, role: Array, key: Key) -> tuple[Sides, Array]:
+    """Draw the members of the sides that have none, by `weights` [K]. Return the sides, and the
+    member [n] that plays the side `role` [n]."""
+    drawn = jax.random.categorical(key, jnp.log(weights), shape=sides.member.shape)
+    member = jnp.where(sides.member == UNDRAWN, drawn.astype(jnp.int32), sides.member)
+    place = jnp.take_along_axis(member, role[:, None], 1)[:, 0]
+    return dataclasses.replace(sides, member=member), place
+
+
+@functools.cache
+def two_memories(memory: Callable[[int], Tree]) -> Callable[[int], Tree]:
+    """Return the memory [n, 2] of two players, one for each side, from that of one [n]."""
+    split = lambda x: x.reshape(-1, PLAYERS, *x.shape[1:])
+    return lambda n: jax.tree.map(split, memory(PLAYERS * n))
+
+
+def memory_of(memory: Tree, role: Array) -> Tree:
+    """Return the memory [n] of the side `role` [n] from those of both sides [n, 2]."""
+    return jax.tree.map(lambda x: x[jnp.arange(len(role)), role], memory)
+
+
+def with_memory_of(memory: Tree, role: Array, new: Tree) -> Tree:
+    """Return the memories [n, 2] with `new` [n] for the side `role` [n]."""
+    return jax.tree.map(lambda x, y: x.at[jnp.arange(len(role)), role].set(y), memory, new)
+
+
+@functools.cache
+def remembering_sides(act: Any) -> Any:
+    """Return `act` of a policy that plays both sides of a game, with memories [n, 2]."""
+
+    def play(state, timestep, memory, key, greedy):
+        own = memory_of(memory, timestep.role)
+        action, own, extras = act(state, timestep, own, key, greedy)
+        return action, with_memory_of(memory, timestep.role, own), extras
+
+    return play
+
+
+def both_sides(policy: Policy) -> Policy:
+    """Return the policy that plays both sides of a game as `policy`, with a memory for each."""
+    if not jax.tree.leaves(jax.eval_shape(lambda: policy.memory(1))):
+        return policy
+    return Policy(remembering_sides(policy.act), two_memories(policy.memory), policy.state)
 
 
 def elo(won: Array, games: Array, prior: float = 0.5, iterations: int = 50) -> Array:
@@ -123,42 +185,45 @@ def elo(won: Array, games: Array, prior: float = 0.5, iterations: int = 50) -> A
     return SCALE / jnp.log(10.0) * (rating - rating.mean())
 
 
-def _check(env: Environment, policy: Policy, name: str) -> None:
+def _check(env: Environment, name: str) -> None:
     channels = shapes(env)
     if channels.role is None or channels.reward.shape != (PLAYERS,):
         raise UserError(f"'{env.name}' is not a game for two players; {name} needs one.")
-    if jax.tree.leaves(jax.eval_shape(lambda: policy.memory(1))):
-        raise UserError(f"{name} needs a policy without memory, since members take turns.")
 
 
-def _play(act: Any, members: Tree, places: Array, timestep: Any, key: Key, greedy: bool) -> Any:
-    """Return the actions of each game's member, by its place [n] in `members`."""
+def _play(
+    act: Any, members: Tree, places: Array, timestep: Any, memory: Tree, key: Key, greedy: bool
+) -> tuple[Any, Tree]:
+    """Return the actions of each game's member, by its place [n] in `members`, and the memories
+    [n, 2] after it."""
 
-    def one(place, timestep, key):
+    def one(place, timestep, own, key):
         member = jax.tree.map(lambda x: x[place], members)
-        alone = jax.tree.map(lambda x: x[None], timestep)
-        action = act(member, alone, (), key, greedy)[0]
-        return jax.tree.map(lambda x: x[0], action)
+        timestep, own = jax.tree.map(lambda x: x[None], (timestep, own))
+        action, own, _ = act(member, timestep, own, key, greedy)
+        return jax.tree.map(lambda x: x[0], (action, own))
 
-    return jax.vmap(one)(places, timestep, jax.random.split(key, len(places)))
+    own = memory_of(memory, timestep.role)
+    keys = jax.random.split(key, len(places))
+    action, own = jax.vmap(one)(places, timestep, own, keys)
+    return action, with_memory_of(memory, timestep.role, own)
 
 
 @functools.cache
 def _play_seats(act: Any) -> Any:
     def play(state: Seated, timestep, memory, key, greedy):
         place = jnp.take_along_axis(state.seats, timestep.role[:, None], 1)[:, 0]
-        return _play(act, state.members, place, timestep, key, greedy), memory, {}
+        return *_play(act, state.members, place, timestep, memory, key, greedy), {}
 
     return play
 
 
 @functools.cache
 def _play_drawn(act: Any) -> Any:
-    def play(state: Mixture, timestep, memory, key, greedy):
+    def play(state: Mixture, timestep, memory: Sides, key, greedy):
         draw_key, key = jax.random.split(key)
-        drawn = jax.random.categorical(draw_key, jnp.log(state.weights), shape=memory.shape)
-        memory = jnp.where(memory == UNDRAWN, drawn.astype(jnp.int32), memory)
-        place = jnp.take_along_axis(memory, timestep.role[:, None], 1)[:, 0]
-        return _play(act, state.members, place, timestep, key, greedy), memory, {}
+        memory, place = draw(memory, state.weights, timestep.role, draw_key)
+        action, inner = _play(act, state.members, place, timestep, memory.memory, key, greedy)
+        return action, dataclasses.replace(memory, memory=inner), {}
 
     return play
