@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core import trees
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Array, Environment, Key, Policy, Tree, struct
 from jaxrl.envs.games.rules import PLAYERS
@@ -69,21 +70,64 @@ def cross_play(
     Raises `UserError` for another environment or an odd number of games.
     """
     _check(env, "cross_play")
+    count = lambda tree: len(jax.tree.leaves(tree)[0])
+    members = jax.tree.map(lambda x, y: jnp.concatenate([x, y]), rows, columns)
+    memory, act = two_memories(policy.memory), _play_seats(policy.act)
+    seated = lambda seats: Policy(act, memory, Seated(members, seats))
+    # In the members, columns come after the rows.
+    return _play_pairs(env, seated, count(rows), count(columns), count(rows), key, games)
+
+
+def tournament(env: Environment, players: Mapping[str, Policy], *, key: Key, games: int) -> Results:
+    """Play `games` games of each player against each, itself included, half on each side.
+
+    env: a game for two players who move in turn.
+    players: by name, in the order of the rows and columns. They may be of different kinds, such as
+        trained and scripted ones; each must be able to play both sides.
+    games: games of each pair, an even number.
+
+    Raises `UserError` where `cross_play` does.
+    """
+    _check(env, "tournament")
+    policies = tuple(players.values())
+    act = _play_any(tuple(policy.act for policy in policies))
+    memories = _all_memories(tuple(policy.memory for policy in policies))
+    states = tuple(policy.state for policy in policies)
+    seated = lambda seats: Policy(act, memories, Seated(states, seats))
+    return _play_pairs(env, seated, len(policies), len(policies), 0, key, games)
+
+
+def ratings(results: Results, games: int) -> Array:
+    """Return the `elo` [K] of the players of a tournament."""
+    played = games * (1 - jnp.eye(len(results.won)))
+    return elo(results.won * played, played)
+
+
+def _play_pairs(
+    env: Environment,
+    seated: Callable[[Array], Policy],
+    rows: int,
+    columns: int,
+    first_column: int,
+    key: Key,
+    games: int,
+) -> Results:
+    """Play `games` games of each of so many rows against each column, half on each side.
+
+    seated: the policy that plays the seats [n, 2], each a row or a column's number.
+    first_column: number of the first column.
+    """
     if games < 2 or games % 2:
         raise UserError(
-            f"cross_play plays half of the games on each side, so games must be even and at least "
-            f"2; it is {games}."
+            f"Half of the games are played on each side, so games must be even and at least 2; "
+            f"it is {games}."
         )
-    count = lambda tree: len(jax.tree.leaves(tree)[0])
-    shape = (count(rows), count(columns), games)
+    shape = (rows, columns, games)
     row, column, game = (x.reshape(-1) for x in jnp.indices(shape, jnp.int32))
-    seats = jnp.stack([row, shape[0] + column], 1)  # columns come after the rows
+    seats = jnp.stack([row, first_column + column], 1)
     swapped = game % 2 == 1
     seats = jnp.where(swapped[:, None], seats[:, ::-1], seats)
-    members = jax.tree.map(lambda x, y: jnp.concatenate([x, y]), rows, columns)
-    memory = two_memories(policy.memory)
-    seated = Policy(_play_seats(policy.act), memory, Seated(members, seats))
-    returns = evaluate(env, seated, key, seats.shape[0], False).returns
+    returns = evaluate(env, seated(seats), key, seats.shape[0], False).returns
     returns = jnp.where(swapped[:, None], returns[:, ::-1], returns)
     won = (jnp.sign(returns[:, 0] - returns[:, 1]) + 1) / 2
     mean = lambda x: x.reshape(shape).mean(-1)
@@ -216,6 +260,26 @@ def _play_seats(act: Any) -> Any:
         return *_play(act, state.members, place, timestep, memory, key, greedy), {}
 
     return play
+
+
+@functools.cache
+def _play_any(acts: tuple[Any, ...]) -> Any:
+    def play(state: Seated, timestep, memory, key, greedy):
+        place = jnp.take_along_axis(state.seats, timestep.role[:, None], 1)[:, 0]
+        chosen, after = jnp.zeros(place.shape, jnp.int32), []
+        for i, act in enumerate(acts):  # each in all games, of which its own count
+            own_key = jax.random.fold_in(key, i)
+            action, new, _ = act(state.members[i], timestep, memory[i], own_key, greedy)
+            chosen = jnp.where(place == i, action, chosen)
+            after.append(trees.where(place == i, new, memory[i]))
+        return chosen, tuple(after), {}
+
+    return play
+
+
+@functools.cache
+def _all_memories(memories: tuple[Callable[[int], Tree], ...]) -> Callable[[int], Tree]:
+    return lambda n: tuple(memory(n) for memory in memories)
 
 
 @functools.cache

@@ -10,10 +10,10 @@ be enumerated, evaluation measures that: over a grid of mixtures, the exact retu
 beside that of the exact best response to it (`exact.games.bayes_value`).
 
 Only the paper's abstract and the beginning of its introduction could be read. From them: one
-network learns both the basis policies and responses to any mixture of them. The uniform distribution over the simplex, the
-share of games, a GRU as the memory, and that these games do not count for payoffs are choices of
-ours; so is everything that `neupl` chooses (PPO, payoffs as running means). The last row is no
-opponent of the other rows, but is one in these games.
+network learns both the basis policies and responses to any mixture of them. The uniform
+distribution over the simplex, the share of games, a GRU as the memory, and that these games do not
+count for payoffs are choices of ours; so is everything that `neupl` chooses (PPO, payoffs as
+running means). The last row is no opponent of the other rows, but is one in these games.
 """
 
 from __future__ import annotations
