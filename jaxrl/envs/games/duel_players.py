@@ -23,7 +23,7 @@ def _distance(seen: Array) -> Array:
 
 def _other(seen: Array, *kinds: int) -> Array:
     """Return whether the other fighter is in the middle of one of `kinds`."""
-    return sum(seen[..., OTHER + 3 + kind] for kind in kinds) > 0
+    return seen[..., OTHER + 3 + jnp.asarray(kinds)].any(-1)
 
 
 def brawler(seen: Array) -> Array:

@@ -100,7 +100,7 @@ def test_the_second_choice_is_made_without_the_first_and_sides_are_alike():
     rules = d.make_rules(40)
     start = state(3)
     views = [rules.observe(rules.play(start, jnp.int32(action))) for action in (d.JAB, d.BLOCK)]
-    np.testing.assert_array_equal(*views)
+    np.testing.assert_array_equal(views[0], views[1])
     np.testing.assert_array_equal(rules.observe(state(2)), VIEW)
     mirrored = d.State(
         jnp.asarray([5, 10]), jnp.asarray([70, 40]), jnp.asarray([d.JAB, d.STUN]),

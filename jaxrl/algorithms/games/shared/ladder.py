@@ -28,7 +28,7 @@ class Exploited:
     """Mean results of a learned best response, over both sides."""
 
     payoff: Array
-    """Its return in a game: float32."""
+    """Return of the best response in a game: float32."""
     won: Array
     """Share of games that it won, where a draw counts as half a game: float32."""
 
