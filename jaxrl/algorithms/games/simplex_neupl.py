@@ -37,6 +37,7 @@ from jaxrl.exact.games import Game
 from jaxrl.kit import group, static
 from jaxrl.kit.groups import Memory
 from jaxrl.kit.wrapping import params_of
+from jaxrl.networks.heads import check_discrete
 
 SCORES = {name: name for name in ("mixture_return", "bayes_return", "bayes_gap")}
 
@@ -65,6 +66,7 @@ def simplex_neupl(env: Environment, config: Config = Config()) -> Algorithm:
 
 @functools.cache
 def _build(env: Environment, config: Config) -> Algorithm:
+    check_discrete(env.action_space, "simplex_neupl")
     algorithm = neupl.neupl(env, config)
 
     def measure(state, key):
