@@ -55,11 +55,14 @@ BUILT_IN = {
     "pairs_trading": "jaxrl.envs.markets.pairs_trading:pairs_trading",
     "portfolio": "jaxrl.envs.markets.portfolio:portfolio",
     # games
+    "duel": "jaxrl.envs.games.duel:duel",
     "goofspiel": "jaxrl.envs.games.goofspiel:goofspiel",
     "kuhn_poker": "jaxrl.envs.games.kuhn_poker:kuhn_poker",
     "leduc_poker": "jaxrl.envs.games.leduc_poker:leduc_poker",
     "liars_dice": "jaxrl.envs.games.liars_dice:liars_dice",
     "negotiation": "jaxrl.envs.games.negotiation:negotiation",
+    "repeated_rock_paper_scissors": "jaxrl.envs.games.repeated_matrix_game"
+    ":repeated_rock_paper_scissors",
     "rock_paper_scissors": "jaxrl.envs.games.matrix_game:rock_paper_scissors",
     "three_games": "jaxrl.envs.games.medley:three_games",
     "tic_tac_toe": "jaxrl.envs.games.tic_tac_toe:tic_tac_toe",

@@ -50,14 +50,27 @@ class Game:
         """The table [I, A] of players who choose uniformly among legal actions."""
         return self.legal / self.legal.sum(1, keepdims=True)
 
+    @functools.cached_property
+    def previous(self) -> np.ndarray:
+        """The information set at which the same player decided before, int [I]; -1 at the first
+        decision."""
+        before = np.full(len(self.player), -1)
+        for history in self.places:
+            last = [-1] * self.num_players
+            for place in history[history >= 0].tolist():
+                player = int(self.player[place])
+                before[place], last[player] = last[player], place
+        return before
+
 
 def enumerate_game(rules: Rules, params: Tree = ()) -> Game:
     """Enumerate all histories of the game, move by move, all states of a move side by side.
 
     Raises `UserError` where an information set has different legal actions in different states.
     """
+    remember = rules.remember or rules.observe
     look = jax.jit(jax.vmap(
-        lambda s: (rules.observe(s), rules.mover(s), rules.legal(s), rules.over(s),
+        lambda s: (rules.observe(s), remember(s), rules.mover(s), rules.legal(s), rules.over(s),
                    rules.payoff(s, params))
     ))  # fmt: skip
     play = jax.jit(jax.vmap(rules.play))
@@ -66,8 +79,8 @@ def enumerate_game(rules: Rules, params: Tree = ()) -> Game:
     seen: list[tuple[np.ndarray, int, np.ndarray]] = []
     counts: dict[tuple, int] = {}  # of the deals that lead to each (places, actions, payoff)
 
-    def place_of(mover: int, observation: np.ndarray, legal: np.ndarray) -> int:
-        place = number.setdefault((mover, observation.tobytes()), len(seen))
+    def place_of(mover: int, memory: np.ndarray, observation: np.ndarray, legal: np.ndarray) -> int:
+        place = number.setdefault((mover, memory.tobytes()), len(seen))
         if place == len(seen):
             seen.append((observation, mover, legal))
         elif (seen[place][2] != legal).any():
@@ -80,14 +93,14 @@ def enumerate_game(rules: Rules, params: Tree = ()) -> Game:
     states = jax.tree.map(np.asarray, rules.deals)
     ways = [((), ())] * deals
     while ways:
-        observation, mover, legal, over, payoff = _map_rows(look, states)
+        observation, memory, mover, legal, over, payoff = _map_rows(look, states)
         parents, chosen, longer = [], [], []
         for i, (places, actions) in enumerate(ways):
             if over[i]:
                 end = places, actions, tuple(payoff[i].tolist())
                 counts[end] = counts.get(end, 0) + 1
                 continue
-            place = place_of(int(mover[i]), observation[i], legal[i])
+            place = place_of(int(mover[i]), memory[i], observation[i], legal[i])
             for action in np.flatnonzero(legal[i]):
                 parents.append(i)
                 chosen.append(action)
@@ -126,22 +139,53 @@ def _map_rows(function: Callable, *rows: Tree) -> Any:
     return jax.tree.map(lambda *x: np.concatenate(x)[:count], *blocks)
 
 
+def unroll(game: Game, decide: Callable[[Tree], tuple[Array, Tree]], blank: Tree) -> Array:
+    """Return the table [I, A] of players who remember what they saw.
+
+    decide(memory [I]) -> the probabilities [I, A] at all information sets, after each player's
+        memory there, and the memory [I] after them.
+    blank: memory [I] before a player's first decision, without leaves for players without memory.
+    """
+    table, after = decide(blank)
+    if not jax.tree.leaves(blank):
+        return table
+    # The table is right at the first decisions, then also at the second ones, and so on.
+    begins = jnp.asarray(game.previous < 0)
+    choose = lambda old, new: jnp.where(begins.reshape(-1, *[1] * (new.ndim - 1)), new, old)
+    for _ in range(_most_decisions(game) - 1):
+        before = jax.tree.map(lambda x, first: choose(x[game.previous], first), after, blank)
+        table, after = decide(before)
+    return table
+
+
+def _most_decisions(game: Game) -> int:
+    """Return the largest number of decisions of one player in a history."""
+    who = np.where(game.places >= 0, game.player[game.places], -1)
+    return max(int((who == p).sum(1).max()) for p in range(game.num_players))
+
+
 def behavior(game: Game, policy: Policy, goal: Tree = None, draws: int = 0) -> Array:
-    """The table [I, A] of a policy without memory.
+    """The table [I, A] of a policy.
 
     It contains the probabilities that the policy reports as `extras["logits"]`. Without these it
-    contains the frequency of each action in `draws` samples. Raises `UserError` if there are no
-    logits and `draws` is 0.
+    contains the frequency of each action in `draws` samples, of a policy without memory. Raises
+    `UserError` if there are no logits and `draws` is 0.
     """
     places = len(game.player)
     timesteps = dataclasses.replace(game.timesteps, goal=goal)
-    act = lambda key: policy.act(policy.state, timesteps, policy.memory(places), key, False)
-    _, _, extras = act(random.key(0))
-    if "logits" in extras:
-        return jax.nn.softmax(jnp.asarray(extras["logits"]))
+    blank = policy.memory(places)
+    act = lambda key, memory: policy.act(policy.state, timesteps, memory, key, False)
+    shapes = jax.eval_shape(lambda: act(random.key(0), blank)[2])
+    if "logits" in shapes:
+
+        def decide(memory: Tree) -> tuple[Array, Tree]:
+            _, memory, extras = act(random.key(0), memory)
+            return jax.nn.softmax(jnp.asarray(extras["logits"])), memory
+
+        return unroll(game, decide, blank)
     if not draws:
         raise UserError("The policy reports no logits; set draws to estimate it from samples.")
-    chosen = jax.vmap(lambda key: act(key)[0])(jax.random.split(random.key(0), draws))
+    chosen = jax.vmap(lambda key: act(key, blank)[0])(jax.random.split(random.key(0), draws))
     return jnp.asarray(jax.nn.one_hot(chosen, game.legal.shape[1])).mean(0)
 
 
@@ -210,12 +254,13 @@ def exploitability_metrics(env: Environment, reaches: Callable[[Game], Array]) -
     if env.rules is None:
         return {}
     with jax.ensure_compile_time_eval():  # works while a program is being traced, too
-        game = _cached_game(env)
+        game = cached_game(env)
     return {"exploitability": exploitability(game, reaches(game))}
 
 
 @functools.cache
-def _cached_game(env: Environment) -> Game:
+def cached_game(env: Environment) -> Game:
+    """Return the enumerated game of an environment with `rules`, once for each environment."""
     return enumerate_game(env.rules, env.params)
 
 
@@ -223,6 +268,27 @@ def mixture(game: Game, tables: Array, weights: Array) -> Array:
     """The reaches [N, Z] of players who draw one of `tables` [K, I, A] with probabilities `weights`
     [K] before each game and play it throughout."""
     return precise.einsum("k,kpz->pz", weights, jax.vmap(lambda t: reach(game, t))(tables))
+
+
+def bayes_value(game: Game, tables: Array, prior: Array) -> Array:
+    """The value of a Bayes-optimal player against an opponent of unknown type, over both sides of
+    a game for two players.
+
+    The opponent draws one of `tables` [K, I, A] by `prior` [K] before the game, and the player
+    knows the prior alone. A best response to the mixture infers the type from what it sees, since
+    the mixture's reach of a history is the prior times the likelihood, summed over the types.
+    """
+    reaches = mixture(game, tables, prior)
+    return (best_response(game, reaches, 0)[0] + best_response(game, reaches, 1)[0]) / 2
+
+
+def mean_value(game: Game, table: Array, opponents: Array) -> Array:
+    """The mean payoff over both sides of a game for two of a player with `table` [I, A] against
+    players whose reaches are `opponents` [2, Z]."""
+    own = reach(game, table)
+    first = value(game, jnp.stack([own[0], opponents[1]]))[0]
+    second = value(game, jnp.stack([opponents[0], own[1]]))[1]
+    return (first + second) / 2
 
 
 def matrix_nash(payoff: Array, mask: Array | None = None, iterations: int = 1000) -> Array:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.core.errors import UserError
-from jaxrl.core.types import Array, Policy, Tasks, Transition, Tree, struct
+from jaxrl.core.types import Array, Key, Policy, Tasks, Transition, Tree, struct
 
 OUTCOME = "outcome"  # metric of the environment: the agent's payoff in the game
 
@@ -23,6 +23,18 @@ class Pair:
     """The row that learns: int32."""
     opponent: Array
     """The row before it that is the opponent: int32."""
+
+
+@struct
+class Answer:
+    """Id of a task: an opponent, and the mixture that is answered."""
+
+    row: Array
+    """The row that learns; the number of rows where no row has this mixture: int32."""
+    opponent: Array
+    """The row that is the opponent: int32."""
+    sigma: Array
+    """The mixture over rows that the learner is conditioned on: float32 [N]."""
 
 
 @struct
@@ -76,6 +88,7 @@ def population(
     rows: int,
     exploration: float = 0.1,
     memory: float = 0.98,
+    simplex: float = 0.0,
 ) -> Tasks:
     """Play by the interaction graph of a neural population (Liu et al., 2022, "NeuPL").
 
@@ -91,8 +104,12 @@ def population(
     exploration: share of opponents that are drawn uniformly from the rows before, so that every
         payoff is known. The mixture that a row answers is a little wider for it.
     memory: factor by which games count less with each window.
+    simplex: share of the games in which the learner is conditioned on a mixture of all rows, drawn
+        uniformly from the simplex, and meets one row of it (Liu et al., 2022, "Simplex neural
+        population learning"). They say nothing about payoffs between rows.
 
-    The id of a task is a `Pair`. Raises `UserError` for fewer than two rows.
+    The id of a task is a `Pair`, or with `simplex` an `Answer`. Raises `UserError` for fewer than
+    two rows.
     """
     if rows < 2:
         raise UserError(f"A population needs at least 2 rows, got {rows}.")
@@ -113,12 +130,27 @@ def population(
         evenly = before / np.maximum(before.sum(1, keepdims=True), 1)
         mixed = (1 - exploration) * state.graph + exploration * evenly
         opponent = jax.random.categorical(opponent_key, jnp.log(mixed[row]))
-        return Pair(row, opponent.astype(jnp.int32))
+        pair = Pair(row, opponent.astype(jnp.int32))
+        return pair if not simplex else widen(state, pair, jax.random.fold_in(key, 1))
+
+    def widen(state: Population, pair: Pair, key: Key) -> Answer:
+        """Replace part of the pairs by an answer to any mixture."""
+        share_key, sigma_key, opponent_key = jax.random.split(key, 3)
+        n = len(pair.row)
+        any_mixture = jax.random.bernoulli(share_key, simplex, (n,))
+        sigma = jax.random.dirichlet(sigma_key, jnp.ones(rows), (n,))
+        drawn = jax.random.categorical(opponent_key, jnp.log(sigma)).astype(jnp.int32)
+        return Answer(
+            jnp.where(any_mixture, rows, pair.row),
+            jnp.where(any_mixture, drawn, pair.opponent),
+            jnp.where(any_mixture[:, None], sigma, state.graph[pair.row]),
+        )
 
     def update(state: Population, policy: Policy, transitions: Transition) -> Population:
         pair: Any = transitions.task
         metrics: Any = transitions.next_timestep.metrics
         ended = transitions.done.astype(jnp.float32)
+        # Where no row plays, the place is beyond all pairs and is dropped.
         place = (pair.row * rows + pair.opponent).reshape(-1)
         add = lambda x: jax.ops.segment_sum(x.reshape(-1), place, rows * rows).reshape(rows, rows)
         total = memory * state.total + add(ended * metrics[OUTCOME])
@@ -126,12 +158,8 @@ def population(
         following = Population(snapshot(policy.state), total, games, state.graph)
         return Population(following.shared, total, games, graph(payoff(following)))
 
-    return Tasks(
-        f"population({rows})",
-        init,
-        sample,
-        params=lambda state, task: params(
-            state.shared, state.graph[task.row], state.graph[task.opponent]
-        ),
-        update=update,
-    )
+    def params_of_task(state: Population, task: Any) -> Tree:
+        sigma = task.sigma if simplex else state.graph[task.row]
+        return params(state.shared, sigma, state.graph[task.opponent])
+
+    return Tasks(f"population({rows})", init, sample, params=params_of_task, update=update)

@@ -14,6 +14,7 @@ from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Policy
 from jaxrl.evaluation import matches
+from jaxrl.evaluation.evaluate import evaluate
 
 KEY = random.key(0)
 PAYOFF = np.asarray([[0.0, -1, 3], [2, 0, -1], [-1, 1, 0]], np.float32)  # of the first player
@@ -52,14 +53,42 @@ def test_sides_of_a_mixture_draw_their_own_members_and_keep_them():
     many = jax.tree.map(lambda x: jnp.broadcast_to(x, (600, *x.shape)), timestep)
     act = jax.jit(lambda state, many, memory: policy.act(state, many, memory, KEY, False))
     action, memory, _ = act(policy.state, many, policy.memory(600))
-    np.testing.assert_array_equal(action, memory[:, 0])
-    assert set(np.asarray(memory).ravel()) == {0, 2}
-    assert 0.3 < (memory[:, 0] != memory[:, 1]).mean() < 0.7
+    drawn = memory.member
+    np.testing.assert_array_equal(action, drawn[:, 0])
+    assert set(np.asarray(drawn).ravel()) == {0, 2}
+    assert 0.3 < (drawn[:, 0] != drawn[:, 1]).mean() < 0.7
     second = dataclasses.replace(many, role=jnp.ones(600, jnp.int32))
     other = dataclasses.replace(policy.state, weights=jnp.asarray([0.0, 1.0, 0.0]))
     action, kept, _ = act(other, second, memory)
-    np.testing.assert_array_equal(kept, memory)
-    np.testing.assert_array_equal(action, memory[:, 1])
+    np.testing.assert_array_equal(kept.member, drawn)
+    np.testing.assert_array_equal(action, drawn[:, 1])
+
+
+def echo(start, timestep, memory, key, greedy):
+    """Play `start` first, and then the choice after the last own one."""
+    action = jnp.where(memory < 0, start, (memory + 1) % 3).astype(jnp.int32)
+    return action, action, {}
+
+
+def test_sides_remember_their_own_moves_alone():
+    """The same member on both sides always draws; rock to paper to scissors loses each round to
+    paper to scissors to rock."""
+    env = envs.make("repeated_rock_paper_scissors", rounds=4)
+    policy = Policy(echo, lambda n: jnp.full(n, -1, jnp.int32))
+    members = jnp.asarray([0, 1])
+    found = matches.cross_play(env, policy, members, members, key=KEY, games=2)
+    np.testing.assert_allclose(found.row, [[0, -4], [4, 0]])
+    only = matches.mixture(env, policy, members, jnp.asarray([0.0, 1.0]))
+    returns = evaluate(env, only, KEY, 8, False).returns
+    np.testing.assert_allclose(returns, 0)
+    alone = matches.both_sides(Policy(echo, policy.memory, jnp.asarray(0)))
+    timestep = jax.tree.map(lambda x: x[None], env.reset(KEY, env.params)[1])
+    second = dataclasses.replace(timestep, role=jnp.ones(1, jnp.int32))
+    memory = alone.memory(1)
+    for seen, expected in ((timestep, 0), (second, 0), (timestep, 1), (second, 1)):
+        action, memory, _ = alone.act(alone.state, seen, memory, KEY, False)
+        assert action[0] == expected
+    assert matches.both_sides(POLICY) is POLICY
 
 
 def test_elo_of_two_is_the_logarithm_of_their_odds():
@@ -94,6 +123,3 @@ def test_other_environments_and_odd_numbers_are_refused():
         matches.cross_play(game(), POLICY, rows, rows, key=KEY, games=3)
     with pytest.raises(UserError, match="'cartpole' is not a game for two players; mixture"):
         matches.mixture(envs.make("cartpole"), POLICY, rows, jnp.ones(1))
-    recurrent = Policy(play, lambda n: jnp.zeros(n))
-    with pytest.raises(UserError, match="cross_play needs a policy without memory"):
-        matches.cross_play(game(), recurrent, rows, rows, key=KEY, games=2)

@@ -12,25 +12,17 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
-from typing import Any
 
-import jax
-import numpy as np
-
+from jaxrl.algorithms.games.shared.self_play import SCORES, play_table, self_play
 from jaxrl.algorithms.policy_gradient.ppo import Config as PPOConfig
-from jaxrl.algorithms.policy_gradient.ppo import ppo
 from jaxrl.algorithms.policy_gradient.shared.actor_critic import policy_network
-from jaxrl.core import random, settings
 from jaxrl.core.hyper import MANY, check
 from jaxrl.core.learn import learn
-from jaxrl.core.types import Agent, Algorithm, Environment, Policy
-from jaxrl.envs.games.opponents import Params, against
-from jaxrl.envs.policies import random_policy
+from jaxrl.core.types import Algorithm, Environment
+from jaxrl.evaluation import matches
 from jaxrl.exact import games
 from jaxrl.kit import group, static
-from jaxrl.kit.state import acting_state
-from jaxrl.kit.wrapping import params_of, within
+from jaxrl.kit.wrapping import params_of
 from jaxrl.networks.heads import check_action_space
 from jaxrl.tasks.league import MATCHING, past_selves
 
@@ -52,15 +44,12 @@ class Config:
     """Exponent of the preference of `hard` for opponents that win."""
 
 
-SCORES = {"won": "won", **games.SCORES}  # against the pool, and against a best response
-
-
 def league(env: Environment, config: Config = Config()) -> Algorithm:
     """Build PPO against past selves in `env`, a two-player game. The same arguments give the same
     object.
 
     The policy plays both sides. Raises `UserError` where PPO does, for a game that is not for two
-    players, and for normalized or recurrent agents, whose snapshots would need more than weights.
+    players, and for normalized agents, whose snapshots would need more than weights.
     """
     return _build(env, config)
 
@@ -83,44 +72,17 @@ def _build(env: Environment, config: Config) -> Algorithm:
     def measure(state, key):
         network = policy_network(env, config.ppo.torso, config.ppo.memory, config.ppo.heads)
         params = params_of(state.agent)["actor_critic"]
-        table = lambda game: network.apply(params, game.timesteps, ())[0].probs
+        table = lambda game: play_table(network, params, game)
         return games.exploitability_metrics(env, lambda game: games.reach(game, table(game)))
 
     return dataclasses.replace(
         algorithm,
+        policy=lambda state: matches.both_sides(algorithm.policy(state)),
         config=config,
         num_shards=config.ppo.rollouts.num_shards,
         scores=SCORES,
         measure=measure,
     )
-
-
-def self_play(
-    env: Environment,
-    config: PPOConfig,
-    goal: Any = None,
-    answers: Callable[[Any], Any] = lambda act: act,
-) -> tuple[Agent, Environment]:
-    """Return a PPO agent, and `env` against an opponent that plays by that agent's parameters.
-
-    Tasks set the opponent's parameters. The agent's hyperparameters are those of a group `ppo`.
-
-    goal: example of the goal that both sides are conditioned on; None for none.
-    answers: maps the agent's `act` to the opponent's.
-    """
-    wrong = ("normalization.observation", "normalization.reward", "memory.recurrent")
-    settings.refuse(config, wrong, "a league's agents have none")
-    # The agent is needed to act as the opponent, and what it sees does not depend on the opponent,
-    # so it is built against a random one.
-    example = Params(env.params, (), goal=goal, opponent_goal=goal)
-    learner = within(ppo.agent(against(env, random_policy(env), example), config), "ppo")
-    shapes = jax.eval_shape(lambda: params_of(learner.init(random.key(0), learner.hyper)))
-    nothing = jax.tree.map(lambda s: np.zeros(s.shape, s.dtype), shapes)  # until tasks set them
-    play = answers(learner.act)
-    act = lambda params, *rest: play(acting_state(params), *rest)
-    opponent = Policy(act, learner.memory, nothing)
-    example = dataclasses.replace(example, opponent=opponent.state)
-    return learner, against(env, opponent, example)
 
 
 TINY = {

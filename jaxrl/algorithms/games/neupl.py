@@ -10,7 +10,8 @@ goal; payoffs are running means of the training games (the paper also learns an 
 whose sides differ is made symmetric by drawing the sides at random; and row 0, which responds to
 nobody, is the uniform policy over legal actions. The sigmas may change between two windows, in the
 middle of a game. Evaluation plays the solver's mixture over all rows: each side draws its row
-before its first move.
+before its first move. With `simplex`, part of the games are those of simplex-NeuPL (see
+`simplex_neupl`).
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.algorithms.games.league import SCORES, self_play
+from jaxrl.algorithms.games.shared.self_play import SCORES, play_table, self_play
 from jaxrl.algorithms.policy_gradient.ppo import Config as PPOConfig
 from jaxrl.algorithms.policy_gradient.shared.actor_critic import policy_network
 from jaxrl.core.hyper import MANY, check
 from jaxrl.core.learn import learn
 from jaxrl.core.spaces import sample_legal
 from jaxrl.core.types import Algorithm, Array, Environment, Policy, TimeStep, struct
-from jaxrl.envs.games.rules import PLAYERS
+from jaxrl.evaluation import matches
 from jaxrl.exact import games
 from jaxrl.exact.games import Game, matrix_nash
 from jaxrl.kit import group, static
@@ -58,6 +59,9 @@ class Config:
     uniform, all of them equally; or latest, the previous row."""
     exploration: float = static(0.1, above=0, high=1)
     """Share of opponents drawn uniformly, so that every payoff is estimated."""
+    simplex: float = static(0.0, low=0, high=1)
+    """Share of games in which a best response to a mixture of all rows is learned, drawn uniformly
+    from the simplex."""
 
 
 @struct
@@ -91,18 +95,19 @@ def _build(env: Environment, config: Config) -> Algorithm:
         SOLVERS[config.solver],
         config.rows,
         config.exploration,
+        simplex=config.simplex,
     )
     algorithm = learn(learner, config.ppo.rollouts.source(environment, tasks))
 
-    def act(state: Mixture, timestep, memory, key, greedy):
+    def act(state: Mixture, timestep, memory: matches.Sides, key, greedy):
         row_key, key = jax.random.split(key)
         # Each side of each game draws its own row before its first move.
-        drawn = jax.random.categorical(row_key, jnp.log(state.weights), shape=memory.shape)
-        memory = jnp.where(memory < 0, drawn.astype(jnp.int32), memory)
-        row = jnp.take_along_axis(memory, timestep.role[:, None], 1)[:, 0]
+        memory, row = matches.draw(memory, state.weights, timestep.role, row_key)
         timestep = dataclasses.replace(timestep, goal=state.graph[row])
-        action, _, extras = answers(learner.act)(state.agent, timestep, (), key, greedy)
-        return action, memory, extras
+        own = matches.memory_of(memory.memory, timestep.role)
+        action, own, extras = answers(learner.act)(state.agent, timestep, own, key, greedy)
+        inner = matches.with_memory_of(memory.memory, timestep.role, own)
+        return action, dataclasses.replace(memory, memory=inner), extras
 
     def measure(state, key):
         found = mixture(state, config)
@@ -110,10 +115,9 @@ def _build(env: Environment, config: Config) -> Algorithm:
         reaches = lambda game: games.mixture(game, strategies(game), found.weights)
         return games.exploitability_metrics(env, reaches)
 
-    nobody = lambda n: jnp.full((n, PLAYERS), -1, jnp.int32)
     return dataclasses.replace(
         algorithm,
-        policy=lambda state: Policy(act, nobody, mixture(state, config)),
+        policy=lambda state: Policy(act, matches.undrawn(learner.memory), mixture(state, config)),
         config=config,
         num_shards=config.ppo.rollouts.num_shards,
         scores=SCORES,
@@ -145,13 +149,10 @@ def tables(env: Environment, config: Config, played: Mixture, game: Game) -> Arr
     """Return the action probabilities [N, I, A] of each row in the enumerated game."""
     network = policy_network(env, config.ppo.torso, config.ppo.memory, config.ppo.heads)
     params = params_of(played.agent)["actor_critic"]
-    places = len(game.player)
 
     def of(sigma):
-        goal = jnp.broadcast_to(sigma, (places, *sigma.shape))
-        timesteps = dataclasses.replace(game.timesteps, goal=goal)
-        policy, *_ = network.apply(params, timesteps, ())
-        return jnp.where(sigma.any(), policy.probs, jnp.asarray(game.uniform, jnp.float32))
+        table = play_table(network, params, game, sigma)
+        return jnp.where(sigma.any(), table, jnp.asarray(game.uniform, jnp.float32))
 
     return jax.vmap(of)(played.graph)
 

@@ -27,7 +27,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxrl.algorithms.games.league import SCORES, self_play
+from jaxrl.algorithms.games.shared.self_play import SCORES, play_table, self_play
 from jaxrl.algorithms.policy_gradient.ppo import Config as PPOConfig
 from jaxrl.algorithms.policy_gradient.shared.actor_critic import policy_network
 from jaxrl.core import metrics as m
@@ -252,7 +252,7 @@ def replace_payoffs(payoff: Array, place: Array, results: matches.Results, mask:
 def tables(env: Environment, config: Config, members: Tree, game: Game) -> Array:
     """Return the action probabilities [K, I, A] of all members in the enumerated game."""
     network = policy_network(env, config.ppo.torso, config.ppo.memory, config.ppo.heads)
-    of = lambda params: network.apply(params["actor_critic"], game.timesteps, ())[0].probs
+    of = lambda params: play_table(network, params["actor_critic"], game)
     return jax.vmap(of)(members)
 
 

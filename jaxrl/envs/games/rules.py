@@ -30,9 +30,12 @@ class Rules:
     legal(state) -> bool [A]: legal moves; once the game is over, any mask with a legal move
     observe(state) -> float32 [F] in [0, 1]: what the mover knows. (`exact.games` takes it for all
         that the mover remembers: whatever it saw and did earlier must follow from it, if it
-        matters.)
+        matters, or else from `remember`.)
     over(state) -> bool
     payoff(state, params) -> float32 [N]: reward of each player at the end
+    remember(state) -> array that tells apart all that the mover may have seen and done so far; None
+        where `observe` does. It is for `exact.games` alone, so that a player who should use more
+        than the observation needs a policy with memory.
     """
 
     deals: Tree
@@ -45,6 +48,7 @@ class Rules:
     num_actions: int
     max_moves: int
     num_players: int = PLAYERS
+    remember: Callable[[Tree], Array] | None = None
 
 
 @struct

@@ -63,9 +63,10 @@ def test_a_step_plays_the_population_and_its_mixture_draws_a_row_for_each_side()
     params = jax.tree.leaves(params_of(state.agent))
     for ours, shared in zip(params, jax.tree.leaves(found.shared), strict=True):
         assert ours.shape == shared.shape
-    assert set(rows.ravel()) == {0, 1}
-    assert 0.3 < (rows[:, 0] != rows[:, 1]).mean() < 0.7  # each side draws independently
-    np.testing.assert_array_equal(kept, rows)  # and keeps its row to the end of the game
+    drawn = rows.member
+    assert set(drawn.ravel()) == {0, 1}
+    assert 0.3 < (drawn[:, 0] != drawn[:, 1]).mean() < 0.7  # each side draws independently
+    np.testing.assert_array_equal(kept.member, drawn)  # and keeps its row to the end of the game
 
 
 @pytest.mark.slow
@@ -113,7 +114,7 @@ def test_invalid_settings_are_rejected():
         populations.neupl(game(), dataclasses.replace(POPULATION, solver="nahs"))
     with pytest.raises(UserError, match="exploration"):
         populations.neupl(game(), dataclasses.replace(POPULATION, exploration=0.0))
-    for name in ("recurrent", "normalization.observation", "normalization.reward"):
+    for name in ("transformer", "normalization.observation", "normalization.reward"):
         with pytest.raises(UserError, match=f"{name} is .*; a league's agents have none"):
             leagues.league(game(), settings.replace(LEAGUE, {name: 4}))
     with pytest.raises(UserError, match="game for two"):

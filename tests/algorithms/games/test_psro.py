@@ -126,4 +126,4 @@ def test_settings_that_are_refused():
     with pytest.raises(UserError, match="game for two"):
         p.psro(envs.make("cartpole"), CONFIG)
     with pytest.raises(UserError, match="league's agents have none"):
-        p.psro(game(), settings.replace(CONFIG, {"recurrent": 4}))
+        p.psro(game(), settings.replace(CONFIG, {"transformer": 1}))
