@@ -75,6 +75,7 @@ BUILT_IN = {
     "hazards": "jaxrl.envs.grids.hazards:hazards",
     "hide_and_seek": "jaxrl.envs.grids.hide_and_seek:hide_and_seek",
     "key_corridor": "jaxrl.envs.grids.key_corridor:key_corridor",
+    "kitchen": "jaxrl.envs.grids.kitchen:kitchen",
     "lava_crossing": "jaxrl.envs.grids.lava_crossing:lava_crossing",
     "lava_gap": "jaxrl.envs.grids.lava_gap:lava_gap",
     "memory": "jaxrl.envs.grids.memory:memory",
