@@ -55,6 +55,7 @@ BUILT_IN = {
     "pairs_trading": "jaxrl.envs.markets.pairs_trading:pairs_trading",
     "portfolio": "jaxrl.envs.markets.portfolio:portfolio",
     # games
+    "governed_dilemma": "jaxrl.envs.games.governed_dilemma:governed_dilemma",
     "goofspiel": "jaxrl.envs.games.goofspiel:goofspiel",
     "kuhn_poker": "jaxrl.envs.games.kuhn_poker:kuhn_poker",
     "leduc_poker": "jaxrl.envs.games.leduc_poker:leduc_poker",
