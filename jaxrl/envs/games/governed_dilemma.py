@@ -130,7 +130,7 @@ def governed_dilemma(players: int = 8, rounds: int = 50) -> Environment:
     def reset(key: Key, params: Params) -> tuple[State, TimeStep]:
         graph_key, kind_key, move_key = jax.random.split(key, 3)
         upper = jnp.triu(jax.random.bernoulli(graph_key, params.density, (players, players)), 1)
-        neighbors = ring | upper | upper.T
+        neighbors = jnp.asarray(ring) | upper | upper.T
         kind = jax.random.randint(kind_key, (players,), 0, len(WANTS))
         none, nothing = jnp.zeros(players), jnp.zeros(players, bool)
         blank = jnp.zeros((players, players))

@@ -37,19 +37,20 @@ HIDE, SHOW = jnp.zeros(3, bool), jnp.ones(3, bool)
 def test_what_is_shown_decides_what_players_want():
     exact = Params(prior=0.4, conformity=0.25, noise=0.0)
     others = ~np.eye(3, dtype=bool)
-    wants = lambda *shown: np.asarray(dilemmas.intentions(STATE, *shown, exact))[others]
-    np.testing.assert_allclose(wants(HIDE, HIDE), 0.4)
+    wants = lambda a, b: np.asarray(dilemmas.intentions(STATE, a, b, exact))[others]
+    np.testing.assert_allclose(wants(HIDE, HIDE), np.full(6, 0.4), rtol=1e-6)
     # By rows: 0 repeats; 1 defected against a cooperator twice, and won; 2 was defected against.
     np.testing.assert_array_equal(wants(SHOW, HIDE), [0, 1, 0, 0, 0, 0])
-    # Of four moves of their neighbors, two, three and one were cooperation.
-    share = np.repeat([2 / 4, 3 / 4, 1 / 4], 2)
+    # Their neighbors cooperated in two, three and one of four moves.
+    share = np.repeat(np.array([2 / 4, 3 / 4, 1 / 4], np.float32), 2)
     np.testing.assert_allclose(wants(HIDE, SHOW), 0.75 * 0.4 + 0.25 * share)
     both = wants(SHOW, SHOW)
     np.testing.assert_allclose(both, 0.75 * np.array([0, 1, 0, 0, 0, 0]) + 0.25 * share)
     one = jnp.array([True, False, False])
-    np.testing.assert_allclose(wants(one, HIDE), np.float32([0, 1, 0.4, 0.4, 0.4, 0.4]))
+    np.testing.assert_allclose(wants(one, HIDE), np.array([0, 1, 0.4, 0.4, 0.4, 0.4]), rtol=1e-6)
     noisy = dilemmas.intentions(STATE, SHOW, HIDE, dataclasses.replace(exact, noise=0.1))
-    np.testing.assert_allclose(np.asarray(noisy)[others], [0.1, 0.9, 0.1, 0.1, 0.1, 0.1])
+    by_hand = np.array([0.1, 0.9, 0.1, 0.1, 0.1, 0.1])
+    np.testing.assert_allclose(np.asarray(noisy)[others], by_hand, rtol=1e-6)
 
 
 def test_both_defect_after_defection_and_the_one_that_shifts_cooperates():
@@ -66,7 +67,7 @@ def test_payoffs_and_observations(prior, paid):
     assert float(timestep.reward) == paid and first.observation.shape == (17,)
     players = timestep.observation[:-1].reshape(4, 4)
     np.testing.assert_array_equal(players[:, :3], np.full((4, 3), prior))
-    np.testing.assert_allclose(timestep.metrics["cooperation"], prior)
+    assert float(dilemmas.cooperation(state.inner)) == prior
     assert dilemmas.PAYOFF[1, 0] == 0 and dilemmas.PAYOFF[0, 1] == 5  # of the exploited, the other
 
 
