@@ -57,6 +57,7 @@ BUILT_IN = {
     # games
     "duel": "jaxrl.envs.games.duel:duel",
     "goofspiel": "jaxrl.envs.games.goofspiel:goofspiel",
+    "governed_dilemma": "jaxrl.envs.games.governed_dilemma:governed_dilemma",
     "kuhn_poker": "jaxrl.envs.games.kuhn_poker:kuhn_poker",
     "leduc_poker": "jaxrl.envs.games.leduc_poker:leduc_poker",
     "liars_dice": "jaxrl.envs.games.liars_dice:liars_dice",
@@ -78,6 +79,7 @@ BUILT_IN = {
     "hazards": "jaxrl.envs.grids.hazards:hazards",
     "hide_and_seek": "jaxrl.envs.grids.hide_and_seek:hide_and_seek",
     "key_corridor": "jaxrl.envs.grids.key_corridor:key_corridor",
+    "kitchen": "jaxrl.envs.grids.kitchen:kitchen",
     "lava_crossing": "jaxrl.envs.grids.lava_crossing:lava_crossing",
     "lava_gap": "jaxrl.envs.grids.lava_gap:lava_gap",
     "memory": "jaxrl.envs.grids.memory:memory",
@@ -126,9 +128,9 @@ BUILT_IN = {
     "safe_cheetah": "jaxrl.envs.planar.safe_cheetah:safe_cheetah",
     "walker": "jaxrl.envs.planar.walker:walker",
     # bodies: free
-    "point_mass": "jaxrl.envs.planar.point_mass:point_mass",
     "maze_scenes": "jaxrl.envs.planar.maze_scenes:maze_scenes",
     "ogbench_pointmaze": "jaxrl.envs.planar.ogbench_pointmaze:ogbench_pointmaze",
+    "point_mass": "jaxrl.envs.planar.point_mass:point_mass",
     "point_maze": "jaxrl.envs.planar.point_maze:point_maze",
     "point_maze_deceptive": "jaxrl.envs.planar.point_maze:point_maze_deceptive",
     "point_maze_large": "jaxrl.envs.planar.point_maze:point_maze_large",
