@@ -31,7 +31,7 @@ import numpy as np
 from jaxrl.algorithms.multi_agent import mappo
 from jaxrl.algorithms.multi_agent.mappo import Sample, value_loss
 from jaxrl.algorithms.multi_agent.shared.views import View, check_state, stack, team_view
-from jaxrl.algorithms.policy_gradient.shared.actor_critic import surrogate
+from jaxrl.algorithms.policy_gradient.shared.actor_critic import standardize, surrogate
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.spaces import Box
@@ -153,8 +153,9 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
     def update(net, batch):
         sample, moments = sample_of(net, batch)
+        sample, net = standardize(sample), net.replace(extra=moments)
         return mappo.descend_in_passes(
-            net.replace(extra=moments), sample, batch, config.passes, policy_losses, value_losses
+            net, sample, batch, config.passes, policy_losses, value_losses
         )
 
     return Recipe(
