@@ -49,6 +49,7 @@ BUILT_IN = {
     "contextual_bandit": "jaxrl.envs.bandits.contextual_bandit:contextual_bandit",
     "mixture": "jaxrl.envs.bandits.mixture:mixture",
     "selective_labels": "jaxrl.envs.bandits.selective_labels:selective_labels",
+    "signals": "jaxrl.envs.bandits.signals:signals",
     "strings": "jaxrl.envs.bandits.strings:strings",
     "two_sides": "jaxrl.envs.bandits.two_sides:two_sides",
     # markets
@@ -81,6 +82,7 @@ BUILT_IN = {
     "multi_room": "jaxrl.envs.grids.multi_room:multi_room",
     "one_way_doors": "jaxrl.envs.grids.one_way_doors:one_way_doors",
     "playtest": "jaxrl.envs.grids.playtest:playtest",
+    "skirmish": "jaxrl.envs.grids.skirmish:skirmish",
     "speaker_listener": "jaxrl.envs.grids.speaker_listener:speaker_listener",
     "t_maze": "jaxrl.envs.grids.t_maze:t_maze",
     "trash_grid": "jaxrl.envs.grids.trash_grid:trash_grid",
