@@ -157,6 +157,17 @@ def act_epsilon_greedily(env: Environment, team: Team, exploration: Any) -> Any:
     return act
 
 
+def act_greedily(env: Environment, team: Team) -> Any:
+    """Return an `Act` by which each agent takes its best action."""
+
+    def act(net, timestep, memory, key, greedy):
+        best = team.best(team.values(net, timestep))
+        spaces: Any = env.action_space
+        return {a: x.astype(spaces[a].dtype) for a, x in best.items()}, memory, {}
+
+    return act
+
+
 def team_recipe(env: Environment, config: Any, team: Team) -> Recipe:
     """Return the recipe of Q-learning of a team.
 
