@@ -50,7 +50,7 @@ class Config(qmix.Config):
     """Settings of MACTAS (arXiv:2508.13661)."""
 
     decomposition: str = static("vdn", choices=("vdn", "qmix"))
-    """How the values of agents make the team's: by their sum, or by QMIX's mixing network."""
+    """Mixing of the agents' values into the team's: their sum, or QMIX's mixing network."""
     layers: int = static(1, low=0)
     """Blocks of the transformer encoder over agents; 0 for agents that say nothing."""
     heads: int = static(4, low=1)

@@ -49,7 +49,7 @@ class Config:
     mixing: int = static(32, low=1, high=WIDE)
     """Number of hidden units of the mixing network."""
     decomposition: str = static("qmix", choices=("vdn", "qmix"))
-    """How the values of agents make the team's: by their sum, or by QMIX's mixing network."""
+    """Mixing of the agents' values into the team's: their sum, or QMIX's mixing network."""
     samples: int = static(20, low=1)
     """Number of random joint actions in the penalty."""
 

@@ -37,8 +37,7 @@ def test_three_agents_have_as_many_parameters_as_ten():
 
 @pytest.mark.parametrize("decomposition", ["vdn", "qmix"])
 def test_the_team_regresses_on_its_living_agents(decomposition):
-    """With the values of a stub for the network, the loss is the closed form, and what the dead are
-    worth has no part in it."""
+    """Compares the loss with the closed form for a table of values, and changes the dead's."""
     env = envs.make("skirmish", agents=2, enemies=1, size=5)
     config = mactas(env, {"decomposition": decomposition, "discount": 0.9}).config
     recipe = mactas.recipe(env, config)
