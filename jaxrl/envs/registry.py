@@ -78,6 +78,7 @@ BUILT_IN = {
     "key_corridor": "jaxrl.envs.grids.key_corridor:key_corridor",
     "lava_crossing": "jaxrl.envs.grids.lava_crossing:lava_crossing",
     "lava_gap": "jaxrl.envs.grids.lava_gap:lava_gap",
+    "manual_quest": "jaxrl.envs.grids.manual_quest:manual_quest",
     "memory": "jaxrl.envs.grids.memory:memory",
     "multi_room": "jaxrl.envs.grids.multi_room:multi_room",
     "one_way_doors": "jaxrl.envs.grids.one_way_doors:one_way_doors",

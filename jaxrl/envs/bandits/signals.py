@@ -9,8 +9,8 @@ watched agent, one-hot. Reward, which all share, and metric `named`: the share o
 named their own signal. Terminates after one step. Privileged: `state`, all signals, one-hot.
 Expert: knows all signals.
 
-Agents that tell each other what they see before they act can always earn 1. Agents that act by their
-own observations earn 1 / signals on average, whatever they do, since an agent's own signal is
+Agents that tell each other what they see before they act can always earn 1. Agents that act by
+their own observations earn 1 / signals on average, whatever they do, since an agent's own signal is
 independent of everything that it sees; so does random play.
 """
 

@@ -45,8 +45,8 @@ def batch():
 
 
 def test_cql_is_logsumexp_over_drawn_joint_actions_minus_the_datas():
-    """If every agent's legal values are equal, all joint actions are worth the same, so the penalty
-    is log(samples + 1) whatever is drawn; else it is at least that of the data's action alone."""
+    """Gives all legal actions one value, so that the penalty is log(samples + 1) whatever is drawn;
+    else it is at least that of the data's action alone."""
     x, legal, alive = batch()
     config = core_settings.replace(Config(), {"decomposition": "vdn", "samples": 7})
     loss = losses_of(qmix_cql.recipe(ENV, config))["team_loss"]
