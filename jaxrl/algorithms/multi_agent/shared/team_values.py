@@ -140,16 +140,16 @@ def mixer(env: Environment, config: Any) -> Part:
     return Part(MonotonicMixer(config.mixing), inputs, config.optimizer, config.target)
 
 
-def act_epsilon_greedily(env: Environment, team: Team, exploration: Any) -> Any:
+def act_epsilon_greedily(env: Environment, team: Team, config: Any) -> Any:
     """Return an `Act` by which each agent takes its best action, and a random one as often as
-    `exploration`, a group of the settings, says."""
+    `config.exploration` says."""
 
     def act(net, timestep, memory, key, greedy):
         action, values = {}, team.values(net, timestep)
         for agent in team.agents:
             chosen = values[agent].argmax(-1)
             if not greedy:
-                rate = epsilon(net, exploration)
+                rate = epsilon(net, config.exploration)
                 chosen = sample_epsilon_greedy(values[agent], rate, net.key(agent))
             action[agent] = chosen.astype(env.action_space[agent].dtype)  # type: ignore[index]
         return action, memory, {}
@@ -186,5 +186,5 @@ def team_recipe(env: Environment, config: Any, team: Team) -> Recipe:
         net = net.descend(loss, batch).update_targets()
         return net.report(epsilon=epsilon(net, config.exploration))
 
-    act = act_epsilon_greedily(env, team, config.exploration)
+    act = act_epsilon_greedily(env, team, config)
     return Recipe(parts=team.parts, act=act, losses=(loss,), update=update)
