@@ -30,17 +30,18 @@ def returns(transitions: Transition) -> np.ndarray:
 def from_streams(transitions: Transition, size: int | None = None) -> Transition:
     """Return the whole episodes [N] in recorded steps [T, B] of streams, ordered by their ends.
 
-    The streams began with an episode each; episodes that the recording cut off are left out.
+    Episodes that the recording cut off, at their beginning or their end, are left out.
 
     size: number of steps to come near, by leaving out episodes evenly over the recording.
 
     Raises `UserError` if no episode ended.
     """
-    done = np.asarray(transitions.done)
+    done, first = np.asarray(transitions.done), np.asarray(transitions.first)
     rows = [
         np.arange(a, b) * done.shape[1] + column
         for column in range(done.shape[1])
         for a, b in _episodes(done[:, column])
+        if first[a, column]
     ]
     if not rows:
         raise UserError(f"No episode ended within the {len(done)} recorded steps.")

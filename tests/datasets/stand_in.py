@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from jaxrl.algorithms.multi_agent.shared import team_datasets
 from jaxrl.algorithms.offline.shared import imagined_tasks, making, scripted
 from jaxrl.core import random
 from jaxrl.core.types import Environment
@@ -20,4 +21,10 @@ def no_training(monkeypatch):
         steps = making.record(env, random_policy(env), random.key(seed), min(size, 400))
         return Dataset(name, steps, References(0.0, 1.0))
 
+    def load_team(env: Environment, name: str, size: int, seed: int) -> Dataset:
+        assert name in team_datasets.NAMES
+        steps = making.record(env, random_policy(env), random.key(seed), min(size, 400))
+        return Dataset(name, steps, References(0.0, 1.0))
+
     monkeypatch.setattr(making, "load", load)
+    monkeypatch.setattr(team_datasets, "load", load_team)

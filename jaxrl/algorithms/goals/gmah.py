@@ -36,6 +36,7 @@ import jax.numpy as jnp
 
 from jaxrl import losses
 from jaxrl.algorithms.multi_agent import qmix
+from jaxrl.algorithms.multi_agent.shared.team_values import mix_by_state, mixer
 from jaxrl.algorithms.multi_agent.shared.views import own_view
 from jaxrl.algorithms.value.shared.heads import action_outputs, legal_values
 from jaxrl.algorithms.value.shared.q_learning import q_network
@@ -128,8 +129,8 @@ def recipe(env: Environment, config: Config) -> Recipe:
             chosen = jnp.where(over[..., i], best, subgoal[..., i])
             target_values = high_values(net.target, x.next_timestep, i)
             following.append(action_outputs(target_values, chosen))
-        value = qmix.mix(net, x.timestep, jnp.stack(taken, -1))
-        next_value = qmix.mix(net.target, x.next_timestep, jnp.stack(following, -1))
+        value = mix_by_state(net, x.timestep, jnp.stack(taken, -1))
+        next_value = mix_by_state(net.target, x.next_timestep, jnp.stack(following, -1))
         target = losses.td_target(x.reward, x.terminated, net.hyper.discount, next_value)
         return LossOutput(losses.squared_error(value, target), {"team_value": value})
 
@@ -171,7 +172,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
             action[agent] = chosen.astype(env.action_space[agent].dtype)  # type: ignore[index]
         return action, Kept(subgoal, age + 1), {"subgoal": subgoal, "age": age}
 
-    parts, none = {"mixer": qmix.mixer(env, config)}, jnp.zeros(1, jnp.int32)
+    parts, none = {"mixer": mixer(env, config)}, jnp.zeros(1, jnp.int32)
     for i, agent in enumerate(agents):
         own = seen_by(env, agent)
         chooser = dataclasses.replace(own, action_space=Discrete(number))

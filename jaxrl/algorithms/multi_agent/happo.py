@@ -22,9 +22,9 @@ import jax.numpy as jnp
 
 from jaxrl.algorithms.multi_agent import mappo
 from jaxrl.algorithms.multi_agent.shared.views import own_view, state_view
-from jaxrl.algorithms.policy_gradient.shared.actor_critic import standardize
 from jaxrl.core.types import Array, Environment, Tree
 from jaxrl.kit import AlgorithmBuilder, Minibatch, Recipe, group
+from jaxrl.kit.agents import agent_names
 from jaxrl.kit.groups import Passes
 
 
@@ -43,7 +43,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
     def update(net, batch):
         sample, moments = mappo.estimate_advantages(net, batch, {"critic": state_view})
-        sample = standardize(sample)
+        sample = mappo.standardize_living(sample, {"critic": range(len(agents))})
         window = lambda x: Minibatch(x, batch.mask, batch.weight)
         limit = net.hyper.passes.target_kl
 
@@ -54,11 +54,15 @@ def recipe(env: Environment, config: Config) -> Recipe:
                 """Improve one agent; multiply the ratios by its own."""
                 advantage = {"critic": sample.advantage["critic"] * ratio}
                 x = dataclasses.replace(sample, advantage=advantage)
-                step = lambda net, minibatch: net.descend(loss, minibatch)
+                number = agent_names(env).index(agent)
+                step = lambda net, rows: net.descend(loss, mappo.living(rows, number))
                 own = net.replace(parts=parts, metrics={})
                 own = own.epochs(config.passes, window(x), step, max_drift=limit)
                 policy = getattr(own, agent)(own_view(x.timestep, agent))
                 log_ratio = policy.log_prob(x.action[agent]) - x.log_prob[agent]
+                alive = x.timestep.alive
+                if alive is not None:  # what the dead do has no effect
+                    log_ratio = jnp.where(alive[..., number], log_ratio, 0)
                 # The same names for every agent.
                 metrics = {n.removeprefix(f"{agent}_"): v for n, v in own.metrics.items()}
                 return own.parts, ratio * jnp.exp(log_ratio), metrics

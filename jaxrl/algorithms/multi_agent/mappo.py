@@ -8,16 +8,22 @@ share its advantages. Each policy descends PPO's clipped surrogate and an entrop
 descends a clipped Huber loss on targets standardized by running statistics (their section 5.1).
 Unlike here, the authors share one policy among homogeneous agents and use layer normalization and,
 in some environments, GRUs.
+
+An agent that has died neither learns nor counts until the next episode (the authors' code calls
+these masks active): its steps are in no loss of its policy, and advantages are standardized by the
+steps of living agents. A critic of one agent's own ends that agent's episode at its death.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxrl import losses
 from jaxrl.algorithms.multi_agent.shared.views import (
@@ -33,6 +39,7 @@ from jaxrl.core.spaces import Box, Space
 from jaxrl.core.types import Array, Environment, TimeStep, Tree, struct
 from jaxrl.kit import AlgorithmBuilder, Loss, LossOutput, Minibatch, Net, Part, Recipe, group, hyper
 from jaxrl.kit.acting import choose
+from jaxrl.kit.agents import agent_names
 from jaxrl.kit.groups import INF, Optimizer, Passes, Rollouts, Torso
 from jaxrl.kit.normalization import Moments, add, no_moments
 from jaxrl.networks.actor_critic import Actor
@@ -107,6 +114,7 @@ def estimate_advantages(
     batch: Any,
     views: Mapping[str, View],
     rewards: Mapping[str, Array] | None = None,
+    owners: Mapping[str, int] | None = None,
 ) -> tuple[Sample, dict[str, Moments]]:
     """Return the window with each critic's generalized advantages, standardized values and targets,
     and the statistics that include these targets; values are unstandardized by the statistics
@@ -114,6 +122,7 @@ def estimate_advantages(
 
     rewards: what each critic predicts, shaped as its values, [T, B] or [T, B, K] for K agents; by
         default the reward that all share.
+    owners: of critics of one agent's own, the number of the agent among those that may die.
     """
     x, h = batch.transitions, net.hyper
     values, gains, targets, moments = {}, {}, {}, {}
@@ -123,15 +132,60 @@ def estimate_advantages(
         value = _unstandardize(values[name], before)
         next_value = _unstandardize(critic(view(x.next_timestep)), before)
         reward = x.reward if rewards is None else rewards[name]
-        terminated, done = _like(reward, x.terminated), _like(reward, x.done)
+        dead, living = _dead(x.next_timestep, name, owners), None
+        terminated, done = (_like(reward, end) for end in (x.terminated, x.done))
+        if dead is not None:
+            terminated, done = terminated | dead, done | dead
+            living = ~_dead(x.timestep, name, owners)
         gains[name] = losses.gae(
             reward, value, next_value, terminated, done, h.discount, h.gae_lambda
         )
         target = gains[name] + value
-        moments[name] = add(before, target)
+        moments[name] = add(before, target, living)
         targets[name] = (target - moments[name].mean) / _deviation(moments[name])
     log_prob = x.extras["log_prob"]
     return Sample(x.timestep, x.action, log_prob, values, gains, targets), moments
+
+
+def _dead(timestep: TimeStep, critic: str, owners: Mapping[str, int] | None) -> Any:
+    """Return where the agent that a critic is of has died, [T, B]; None for critics of several, and
+    where nobody dies."""
+    if timestep.alive is None or critic not in (owners or {}):
+        return None
+    return ~timestep.alive[..., owners[critic]]  # type: ignore[index]
+
+
+def living(minibatch: Minibatch, agent: int | None) -> Minibatch:
+    """Mask the steps of a minibatch of samples in which an agent is dead, by its number; None for a
+    loss that is not of one agent."""
+    alive = minibatch.x.timestep.alive
+    if alive is None or agent is None:
+        return minibatch
+    mask = alive[..., agent]
+    return dataclasses.replace(
+        minibatch, mask=mask if minibatch.mask is None else minibatch.mask & mask
+    )
+
+
+def standardize_living(sample: Sample, followers: Mapping[str, Sequence[int]]) -> Sample:
+    """Standardize the advantages of a sample over the steps of agents that are alive.
+
+    followers: numbers of the agents that follow each critic's advantages; a step counts as often as
+        there are living ones.
+    """
+    alive = sample.timestep.alive
+    if alive is None:
+        return standardize(sample)
+
+    def of(advantage: Array, agents: Sequence[int]) -> Array:
+        weight = alive[..., np.array(agents)].sum(-1)
+        weight = weight / jnp.maximum(weight.sum(), 1)
+        mean = (weight * advantage).sum()
+        deviation = jnp.sqrt((weight * jnp.square(advantage - mean)).sum())
+        return (advantage - mean) / (deviation + 1e-8)
+
+    advantage = {name: of(gain, followers[name]) for name, gain in sample.advantage.items()}
+    return dataclasses.replace(sample, advantage=advantage)
 
 
 def _like(reward: Array, end: Array) -> Array:
@@ -154,20 +208,25 @@ def descend_in_passes(
     passes: Passes,
     policy_losses: Sequence[Loss],
     value_losses: Sequence[Loss],
+    agents: Mapping[str, int] | None = None,
 ) -> Net:
-    """Descend all losses in passes over a window, until a policy has moved too far from the one
-    that acted."""
+    """Descend all losses in passes over a window of a sample whose advantages are standardized,
+    until a policy has moved too far from the one that acted.
+
+    agents: of losses of one agent, by name, the number of the agent among those that may die.
+    """
+    agents = agents or {}
 
     def step(net: Net, minibatch: Any) -> Net:
         drifts = []
         for loss in policy_losses:
-            net = net.descend(loss, minibatch)
+            net = net.descend(loss, living(minibatch, agents.get(loss.name)))
             drifts.append(net.drift)
         for loss in value_losses:
-            net = net.descend(loss, minibatch)
+            net = net.descend(loss, living(minibatch, agents.get(loss.name)))
         return net.replace(drift=jnp.stack(drifts).max())
 
-    window = Minibatch(standardize(sample), batch.mask, batch.weight)
+    window = Minibatch(sample, batch.mask, batch.weight)
     return net.epochs(passes, window, step, max_drift=net.hyper.passes.target_kl)
 
 
@@ -185,6 +244,11 @@ def agents_recipe(
     agents, example = tuple(env.action_space), example_timestep(env)
     torso = config.torso.hidden, config.torso.activation, config.torso.initializer
     views = {name: view for name, (_, view) in critics.items()}
+    numbers = {agent: agent_names(env).index(agent) for agent in agents}
+    followers = {c: [numbers[a] for a in agents if critic_of[a] == c] for c in critics}
+    owners = {c: several[0] for c, several in followers.items() if len(several) == 1}
+    of_loss = {f"{agent}_loss": number for agent, number in numbers.items()}
+    of_loss |= {f"{critic}_loss": number for critic, number in owners.items()}
     parts, policy_losses, value_losses = {}, [], []
     for agent in agents:
         network = Actor(env.observation_space[agent], env.action_space[agent], *torso)
@@ -205,9 +269,11 @@ def agents_recipe(
         return action, memory, {"log_prob": log_prob}
 
     def update(net, batch):
-        sample, moments = estimate_advantages(net, batch, views)
-        net = net.replace(extra=moments)
-        return descend_in_passes(net, sample, batch, config.passes, policy_losses, value_losses)
+        sample, moments = estimate_advantages(net, batch, views, owners=owners)
+        sample, net = standardize_living(sample, followers), net.replace(extra=moments)
+        return descend_in_passes(
+            net, sample, batch, config.passes, policy_losses, value_losses, of_loss
+        )
 
     return Recipe(
         parts=parts,

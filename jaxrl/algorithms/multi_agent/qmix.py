@@ -11,16 +11,19 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax.numpy as jnp
-
 from jaxrl.algorithms.multi_agent import vdn
-from jaxrl.algorithms.multi_agent.shared.views import check_state, state_view
-from jaxrl.core.examples import example_timestep
+from jaxrl.algorithms.multi_agent.shared.team_values import (
+    Team,
+    mix_by_state,
+    mixer,
+    own_networks,
+    team_recipe,
+)
+from jaxrl.algorithms.multi_agent.shared.views import check_state
 from jaxrl.core.hyper import WIDE
-from jaxrl.core.types import Array, Environment, TimeStep
-from jaxrl.kit import AlgorithmBuilder, Part, Recipe, group, static
+from jaxrl.core.types import Environment
+from jaxrl.kit import AlgorithmBuilder, Recipe, group, static
 from jaxrl.kit.agents import agent_names
-from jaxrl.networks.mixing import MonotonicMixer
 
 
 @group
@@ -31,27 +34,10 @@ class Config(vdn.Config):
     """Number of hidden units of the mixing network: appendix C."""
 
 
-def _state(timestep: TimeStep) -> Array:
-    state = state_view(timestep).observation
-    return state.reshape(*timestep.reward.shape, -1)
-
-
-def mix(parts: Any, timestep: TimeStep, values: Array) -> Array:
-    """Return the mixing network's value of the agents' values."""
-    return parts.mixer(_state(timestep), values)
-
-
-def mixer(env: Environment, config: Any) -> Part:
-    """Return the part `mixer` that `mix` reads: (state [B, S], values [B, N]) -> [B].
-
-    config: settings with `mixing`, an `optimizer` and a `target`.
-    """
-    inputs = _state(example_timestep(env)), jnp.zeros((1, len(agent_names(env))))
-    return Part(MonotonicMixer(config.mixing), inputs, config.optimizer, config.target)
-
-
 def recipe(env: Environment, config: Config) -> Recipe:
-    return vdn.team_recipe(env, config, mix, {"mixer": mixer(env, config)})
+    parts, values = own_networks(env, config)
+    parts |= {"mixer": mixer(env, config)}
+    return team_recipe(env, config, Team(agent_names(env), parts, values, mix_by_state))
 
 
 def check(env: Environment, config: Any, name: str) -> None:

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -31,8 +30,8 @@ import numpy as np
 
 from jaxrl.algorithms.multi_agent import mappo
 from jaxrl.algorithms.multi_agent.mappo import Sample, value_loss
-from jaxrl.algorithms.multi_agent.shared.views import View, check_state
-from jaxrl.algorithms.policy_gradient.shared.actor_critic import surrogate
+from jaxrl.algorithms.multi_agent.shared.views import View, check_state, stack, team_view
+from jaxrl.algorithms.policy_gradient.shared.actor_critic import standardize, surrogate
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.spaces import Box
@@ -81,21 +80,6 @@ def teams_of(env: Environment) -> dict[str, tuple[str, ...]]:
     for name in agent_names(env):
         teams.setdefault(name.rpartition("_")[0] or name, []).append(name)
     return {team: tuple(names) for team, names in teams.items()}
-
-
-def stack(by_agent: Mapping[str, Any], names: tuple[str, ...], ndim: int) -> Any:
-    """Stack the leaves [..., *shape] of a team's agents to [..., K, *shape]; `ndim` axes come
-    before."""
-    return jax.tree.map(lambda *x: jnp.stack(x, ndim), *(by_agent[name] for name in names))
-
-
-def team_view(timestep: TimeStep, names: tuple[str, ...]) -> TimeStep:
-    """Return the time step as each agent of a team sees it: observation and legal actions
-    [..., K, *shape]."""
-    look = lambda x: stack(x, names, timestep.first.ndim)
-    legal = timestep.legal_actions
-    changes = {"observation": look(timestep.observation), "legal_actions": legal and look(legal)}
-    return dataclasses.replace(timestep, **changes, privileged=None)
 
 
 def critic_view(timestep: TimeStep, names: tuple[str, ...], space: Any) -> TimeStep:
@@ -169,8 +153,9 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
     def update(net, batch):
         sample, moments = sample_of(net, batch)
+        sample, net = standardize(sample), net.replace(extra=moments)
         return mappo.descend_in_passes(
-            net.replace(extra=moments), sample, batch, config.passes, policy_losses, value_losses
+            net, sample, batch, config.passes, policy_losses, value_losses
         )
 
     return Recipe(

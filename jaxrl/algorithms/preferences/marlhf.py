@@ -180,7 +180,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
     h, others, agents = config.reward, config.segments.others, agent_names(env)
     spaces: Any = env.action_space
     choices = jnp.float32([spaces[agent].n for agent in agents])
-    team = of_vdn.team_recipe(with_team_reward(env), config)
+    team = of_vdn.recipe(with_team_reward(env), config)
     (team_loss,) = team.losses
     parts = dict(team.parts)
     for agent in agents:

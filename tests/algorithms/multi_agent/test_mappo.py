@@ -17,6 +17,7 @@ from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Batch, TimeStep, Transition
 from jaxrl.envs.policies import random_action
+from jaxrl.kit import Minibatch
 from jaxrl.kit.normalization import Moments, add
 from tests.kit.stub import stub
 
@@ -102,6 +103,67 @@ def test_targets_use_updated_statistics_and_values_the_previous_ones():
     np.testing.assert_allclose(after["critic"].mean, expected.mean, rtol=1e-5)
     target = (advantage + value - expected.mean) / expected.deviation
     np.testing.assert_allclose(sample.target["critic"], target, rtol=1e-4, atol=1e-5)
+
+
+def window_with_deaths(steps=6, copies=5):
+    """A window in which agent 1 dies at times, with a table of values for each of its states."""
+    alive = np.ones((2, steps, copies, 2), bool)
+    alive[0, 3:, ::2, 1] = alive[1, 2:, ::2, 1] = False
+    number = np.arange(2 * steps * copies).reshape(2, steps, copies)
+    no = np.zeros((steps, copies), bool)
+    at = lambda i, reward: TimeStep({"b": number[i]}, reward, no, no, no, alive=alive[i])
+    reward = normal(steps, copies)
+    x = Transition(at(0, 0 * reward), {}, at(1, reward), (), {"log_prob": {}})
+    return x, alive, number, normal(2 * steps * copies)
+
+
+def test_a_dead_agent_counts_in_no_advantage_and_in_no_statistics():
+    x, alive, number, table = window_with_deaths()
+    before = Moments(jnp.float32(0.0), jnp.float32(5.0), jnp.float32(5.0))
+    view = functools.partial(m.own_view, agent="b")
+
+    def estimate(reward):
+        changed = dataclasses.replace(x.next_timestep, reward=jnp.asarray(reward))
+        batch = Batch(dataclasses.replace(x, next_timestep=changed), jnp.float32(0))
+        value_of = lambda timestep: jnp.asarray(table)[timestep.observation]
+        net = stub(hyper=HYPER, b_critic=value_of, extra={"b_critic": before})
+        return m.estimate_advantages(net, batch, {"b_critic": view}, owners={"b_critic": 1})
+
+    sample, moments = estimate(x.reward)
+    living, next_alive = alive[0, ..., 1], alive[1, ..., 1]
+    value, following = table[number[0]], table[number[1]]
+    advantage, later = np.zeros_like(value), np.zeros(value.shape[1])
+    for t in reversed(range(len(value))):
+        error = x.reward[t] + 0.9 * next_alive[t] * following[t] - value[t]
+        later = advantage[t] = error + 0.72 * next_alive[t] * later
+    np.testing.assert_allclose(
+        np.where(living, sample.advantage["b_critic"], 0),
+        np.where(living, advantage, 0), rtol=1e-4, atol=1e-5,
+    )  # fmt: skip
+    assert float(moments["b_critic"].count) == 5 + living.sum()
+    # Rewards after its death change nothing for it.
+    again, same = estimate(np.where(living, x.reward, 100.0))
+    gain = lambda sample: np.where(living, sample.advantage["b_critic"], 0)
+    np.testing.assert_allclose(gain(again), gain(sample), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(same["b_critic"].mean, moments["b_critic"].mean, rtol=1e-5)
+
+    own = m.standardize_living(sample, {"b_critic": [1]}).advantage["b_critic"]
+    assert abs(own[living].mean()) < 1e-5 and abs(own[living].std() - 1) < 1e-4
+    team = m.standardize_living(sample, {"b_critic": [0, 1]}).advantage["b_critic"]
+    count = alive[0].sum(-1)
+    mean = (count * sample.advantage["b_critic"]).sum() / count.sum()
+    np.testing.assert_allclose((count * team).sum() / count.sum(), 0, atol=1e-5)
+    assert abs(float(mean)) > 1e-3  # so that the weights matter
+
+
+def test_the_dead_are_masked_in_their_own_losses_alone():
+    x, alive, _, _ = window_with_deaths()
+    rows = Minibatch(m.Sample(x.timestep, {}, {}, {}, {}, {}), RNG.random(x.reward.shape) < 0.7)
+    np.testing.assert_array_equal(m.living(rows, 1).mask, rows.mask & alive[0, ..., 1])
+    np.testing.assert_array_equal(m.living(rows, 0).mask, rows.mask)
+    assert m.living(rows, None) is rows
+    own = m.living(dataclasses.replace(rows, mask=None), 1)
+    np.testing.assert_array_equal(own.mask, alive[0, ..., 1])
 
 
 def test_equal_targets_are_not_scaled_up():

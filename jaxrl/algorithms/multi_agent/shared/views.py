@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
 
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
@@ -22,6 +26,21 @@ def own_view(timestep: TimeStep, agent: str) -> TimeStep:
 def state_view(timestep: TimeStep) -> TimeStep:
     """Return the time step with the environment's state as its observation."""
     return _replace_observation(timestep, timestep.privileged["state"], None)
+
+
+def stack(by_agent: Mapping[str, Any], names: tuple[str, ...], ndim: int) -> Any:
+    """Stack the leaves [..., *shape] of several agents to [..., K, *shape]; `ndim` axes come
+    before."""
+    return jax.tree.map(lambda *x: jnp.stack(x, ndim), *(by_agent[name] for name in names))
+
+
+def team_view(timestep: TimeStep, names: tuple[str, ...]) -> TimeStep:
+    """Return the time step as each of several agents sees it: observation and legal actions
+    [..., K, *shape]."""
+    look = lambda x: stack(x, names, timestep.first.ndim)
+    legal = timestep.legal_actions
+    changes = {"observation": look(timestep.observation), "legal_actions": legal and look(legal)}
+    return dataclasses.replace(timestep, **changes, privileged=None)
 
 
 def _replace_observation(timestep: TimeStep, observation: Tree, legal: Array | None) -> TimeStep:

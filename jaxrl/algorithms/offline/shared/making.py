@@ -30,7 +30,16 @@ from jaxrl.core import random, settings
 from jaxrl.core.errors import UserError, unknown
 from jaxrl.core.learn import learn
 from jaxrl.core.train import advance, start
-from jaxrl.core.types import Environment, Policy, Source, Transition, Tree, struct
+from jaxrl.core.types import (
+    Algorithm,
+    Environment,
+    Key,
+    Policy,
+    Source,
+    Transition,
+    Tree,
+    struct,
+)
 from jaxrl.datasets import cache
 from jaxrl.datasets.data import Dataset, References, conform, join, score
 from jaxrl.datasets.transitions import from_streams
@@ -159,32 +168,14 @@ def make(
     Raises `UserError` for an environment on the host, an environment without a time limit, and a
     run that did not learn.
     """
-    if env.host:
-        raise UserError(
-            f"'{env.name}' runs on the host, where no datasets are made; name a file in Minari's "
-            "format."
-        )
-    if env.max_steps is None:
-        raise UserError(f"Datasets need whole episodes; '{env.name}' has no time limit.")
-    if not 1 <= size < 2**31:  # a source numbers its rows in int32
-        raise UserError(f"size must be at least 1 and below 2**31, got {size}.")
+    check_making(env, size)
     how = how or recipe(env)
     keys = jax.random.split(random.key(seed), 5)
     algorithm = ppo(env, how.agent)
-    assert algorithm.agent is not None and algorithm.source is not None
-    recording = learn(algorithm.agent, with_newest(algorithm.source))
-    steps = max(1, how.steps // recording.env_steps // PARTS)
-
-    run, windows, policies, scores = start(recording, keys[0]), [], [], []
-    for part in range(PARTS):
-        run, window = _train(env, recording, run, steps)
-        windows.append(jax.device_get(window))
-        policies.append(jax.device_get(run.state.agent))
-        key = jax.random.fold_in(keys[1], part)
-        played = evaluate(env, recording.policy(run.state), key, EPISODES)
-        scores.append(float(played.returns.mean()))
+    windows, policies, scores = train_in_parts(env, algorithm, how.steps, keys[0], keys[1])
 
     agent = algorithm.agent
+    assert agent is not None
     as_policy = lambda state: Policy(agent.act, agent.memory, state)
     untrained, best = random_policy(env), int(np.argmax(scores))
     played = evaluate(env, untrained, keys[2], 4 * EPISODES)
@@ -208,6 +199,45 @@ def make(
         "medium-replay": from_streams(replayed, size),
     }
     return {name: Dataset(name, x, references) for name, x in found.items()}
+
+
+def check_making(env: Environment, size: int) -> None:
+    """Raise `UserError` for an environment of which no datasets can be made, and an impossible
+    size."""
+    if env.host:
+        raise UserError(
+            f"'{env.name}' runs on the host, where no datasets are made; name a file in Minari's "
+            "format."
+        )
+    if env.max_steps is None:
+        raise UserError(f"Datasets need whole episodes; '{env.name}' has no time limit.")
+    if not 1 <= size < 2**31:  # a source numbers its rows in int32
+        raise UserError(f"size must be at least 1 and below 2**31, got {size}.")
+
+
+def train_in_parts(
+    env: Environment,
+    algorithm: Algorithm,
+    steps: int,
+    key: Key,
+    score_key: Key,
+    greedy: bool = True,
+) -> tuple[list[Transition], list[Tree], list[float]]:
+    """Train for about `steps` environment steps in `PARTS` parts. Return of each part the
+    transitions that it collected [T, B], the agent's state after it, and the mean return of
+    `EPISODES` episodes of its policy, `greedy` or as in training."""
+    assert algorithm.agent is not None and algorithm.source is not None
+    recording = learn(algorithm.agent, with_newest(algorithm.source))
+    updates = max(1, steps // recording.env_steps // PARTS)
+    run, windows, policies, scores = start(recording, key), [], [], []
+    for part in range(PARTS):
+        run, window = _train(env, recording, run, updates)
+        windows.append(jax.device_get(window))
+        policies.append(jax.device_get(run.state.agent))
+        policy, own_key = recording.policy(run.state), jax.random.fold_in(score_key, part)
+        played = evaluate(env, policy, own_key, EPISODES, greedy)
+        scores.append(float(played.returns.mean()))
+    return windows, policies, scores
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 3))
