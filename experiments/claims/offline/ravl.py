@@ -128,7 +128,7 @@ def measure(key: Key, horizon: int, agree: Array | bool) -> dict[str, Array]:
     one = jnp.broadcast_to(blank[..., :1], blank.shape)
     exact, _ = value_iteration(transition, reward, DISCOUNT, tolerance=1e-12)
 
-    def bounded(worth: Array) -> Array:
+    def values_with(worth: Array) -> Array:
         """Return optimal values where episodes end beyond the reach, with `worth`."""
         beyond = jnp.arange(STATES) > REACH
         paid = reward[..., None] + DISCOUNT * jnp.where(beyond, worth, 0.0)
@@ -142,8 +142,8 @@ def measure(key: Key, horizon: int, agree: Array | bool) -> dict[str, Array]:
     few, few_policy = fit(one, *short)
     _, many_policy = fit(jnp.where(agree, one, blank), *short)
     whole, _ = fit(one, *long)
-    predicted = bounded(one[..., 0].max(-1))
-    inside = bounded(jnp.full(STATES, -1e4))
+    predicted = values_with(one[..., 0].max(-1))
+    inside = values_with(jnp.full(STATES, -1e4))
     fitted = few[:, :, 0].max(-1)
     return {
         "predicted": jnp.abs(fitted - predicted)[: REACH + 1].max(),

@@ -31,12 +31,12 @@ def judge_of(monkeypatch, phase):
     real = module.on_answers
 
     def spy_on(env, config, judge, *rest, **options):
-        def judged(net, batch):
+        def spy(net, batch):
             found = judge(net, batch)
             jax.debug.callback(lambda *x: seen.append(x), batch, found, net.extra)
             return found
 
-        return real(env, config, judged, *rest, **options)
+        return real(env, config, spy, *rest, **options)
 
     monkeypatch.setattr(module, "on_answers", spy_on)
     builder = dataclasses.replace(vision_zero, recipe=module.recipe)

@@ -44,7 +44,7 @@ def values_of(params):
 
 
 @functools.cache
-def begun(**changes):
+def begin(**changes):
     """A-LoL after the value of an untrained policy is learned: the algorithm and its run."""
     algorithm = stages(a_lol_value(ENV, VALUE), 150, a_lol(ENV, TEXTS | changes))
     return algorithm, start(algorithm, random.key(0))
@@ -77,7 +77,7 @@ def test_the_value_is_the_reference_policys_expected_return():
 
 
 def test_texts_are_drawn_by_their_advantage():
-    _, run = begun(ratio="sequence")
+    _, run = begin(ratio="sequence")
     drawn = run.state.source
     data, mask = drawn.data
     prompt = np.asarray(data.timestep.observation[0])  # its only token
@@ -89,7 +89,7 @@ def test_texts_are_drawn_by_their_advantage():
 
 @pytest.mark.parametrize("ratio", ["sequence", "token", "none"])
 def test_the_policy_becomes_better_than_its_reference(ratio):
-    algorithm, run = begun(ratio=ratio)
+    algorithm, run = begin(ratio=ratio)
     critic, reference = (params_of(run, part) for part in ("critic", "actor_critic"))
     before = expected_returns(reference)
     for _ in range(40):
