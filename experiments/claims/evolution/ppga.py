@@ -110,7 +110,7 @@ def space():
 
 
 def empty() -> archives.Archive:
-    count = map_elites.layout(map_elites.Config(**WHERE))[1]
+    count = archives.cells_of(map_elites.Config(**WHERE))[1]
     return archives.empty(count, space().size, len(WHERE["descriptor"]))
 
 
@@ -118,7 +118,7 @@ def offer(archive: archives.Archive, vectors, key) -> archives.Archive:
     """Add policies [P, D] to an archive, after an episode of each."""
     describe = descriptor(body(), WHERE["descriptor"])
     scores = scoring.score(body(), space(), vectors, key, 1, describe)
-    cell = map_elites.layout(map_elites.Config(**WHERE))[0](scores.descriptors)
+    cell = archives.cells_of(map_elites.Config(**WHERE))[0](scores.descriptors)
     return archives.add(archive, cell, vectors, scores.fitness, scores.descriptors)[0]
 
 

@@ -46,7 +46,7 @@ class Config:
     """Discount factor per step."""
 
 
-def recipe(env: Environment, config: Config) -> Recipe:
+def recipe(env: Environment, config: Any) -> Recipe:
     parts, values = own_networks(env, config)
     return team_recipe(env, config, Team(agent_names(env), parts, values, add))
 
