@@ -25,13 +25,7 @@ from __future__ import annotations
 from typing import Any
 
 from jaxrl.algorithms.multi_agent import qmix, vdn
-from jaxrl.algorithms.multi_agent.shared.team_values import (
-    Team,
-    add,
-    mix_by_state,
-    mixer,
-    team_recipe,
-)
+from jaxrl.algorithms.multi_agent.shared.team_values import Team, mixing, team_recipe
 from jaxrl.algorithms.multi_agent.shared.views import team_view
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
@@ -64,10 +58,8 @@ def recipe(env: Environment, config: Config) -> Recipe:
         sees, acts.n, torso.hidden, config.layers, config.heads, torso.activation, torso.initializer
     )
     inputs = (team_view(example_timestep(env), names),)
-    parts = {AGENTS: Part(network, inputs, config.optimizer, config.target)}
-    mix = add
-    if config.decomposition == "qmix":
-        parts, mix = parts | {"mixer": mixer(env, config)}, mix_by_state
+    mixer, mix = mixing(env, config)
+    parts = {AGENTS: Part(network, inputs, config.optimizer, config.target), **mixer}
 
     def values(parts: Any, timestep: TimeStep) -> dict[str, Array]:
         seen = team_view(timestep, names)

@@ -132,16 +132,16 @@ def estimate_advantages(
         value = _unstandardize(values[name], before)
         next_value = _unstandardize(critic(view(x.next_timestep)), before)
         reward = x.reward if rewards is None else rewards[name]
-        dead, living = _dead(x.next_timestep, name, owners), None
+        dead, counts = _dead(x.next_timestep, name, owners), None
         terminated, done = (_like(reward, end) for end in (x.terminated, x.done))
         if dead is not None:
             terminated, done = terminated | dead, done | dead
-            living = ~_dead(x.timestep, name, owners)
+            counts = ~_dead(x.timestep, name, owners)
         gains[name] = losses.gae(
             reward, value, next_value, terminated, done, h.discount, h.gae_lambda
         )
         target = gains[name] + value
-        moments[name] = add(before, target, living)
+        moments[name] = add(before, target, counts)
         targets[name] = (target - moments[name].mean) / _deviation(moments[name])
     log_prob = x.extras["log_prob"]
     return Sample(x.timestep, x.action, log_prob, values, gains, targets), moments

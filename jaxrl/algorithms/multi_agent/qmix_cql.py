@@ -23,9 +23,7 @@ from jaxrl.algorithms.multi_agent.shared.team_datasets import TeamData
 from jaxrl.algorithms.multi_agent.shared.team_values import (
     Team,
     act_greedily,
-    add,
-    mix_by_state,
-    mixer,
+    mixing,
     own_networks,
 )
 from jaxrl.core.hyper import WIDE
@@ -60,11 +58,9 @@ class Config:
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
-    parts, values = own_networks(env, config)
-    mix = add
-    if config.decomposition == "qmix":
-        parts, mix = parts | {"mixer": mixer(env, config)}, mix_by_state
-    team = Team(agent_names(env), parts, values, mix)
+    networks, values = own_networks(env, config)
+    mixer, mix = mixing(env, config)
+    team = Team(agent_names(env), networks | mixer, values, mix)
 
     def team_loss(net: Net, x: Transition) -> LossOutput:
         """Regress the team's value on its target, lower it for random joint actions, and raise it
@@ -87,8 +83,8 @@ def recipe(env: Environment, config: Config) -> Recipe:
         metrics = {"team_value": value, "gap": gap}
         return LossOutput(error + net.hyper.alpha * gap, metrics)
 
-    loss = Loss(team_loss, tuple(parts), "team_loss")
-    return Recipe(parts=parts, act=act_greedily(env, team), losses=(loss,))
+    loss = Loss(team_loss, tuple(team.parts), "team_loss")
+    return Recipe(parts=team.parts, act=act_greedily(env, team), losses=(loss,))
 
 
 def check(env: Environment, config: Config, name: str) -> None:

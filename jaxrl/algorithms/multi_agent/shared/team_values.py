@@ -140,6 +140,17 @@ def mixer(env: Environment, config: Any) -> Part:
     return Part(MonotonicMixer(config.mixing), inputs, config.optimizer, config.target)
 
 
+def mixing(env: Environment, config: Any) -> tuple[dict[str, Part], Mix]:
+    """Return the parts and the function that mix values as `config.decomposition` says: vdn, their
+    sum, or qmix, by a network of the state.
+
+    config: as in `mixer`.
+    """
+    if config.decomposition == "vdn":
+        return {}, add
+    return {"mixer": mixer(env, config)}, mix_by_state
+
+
 def act_epsilon_greedily(env: Environment, team: Team, config: Any) -> Any:
     """Return an `Act` by which each agent takes its best action, and a random one as often as
     `config.exploration` says."""
