@@ -67,6 +67,7 @@ BUILT_IN = {
     ":repeated_rock_paper_scissors",
     "rock_paper_scissors": "jaxrl.envs.games.matrix_game:rock_paper_scissors",
     "three_games": "jaxrl.envs.games.medley:three_games",
+    "team_battle": "jaxrl.envs.games.team_battle:team_battle",
     "tic_tac_toe": "jaxrl.envs.games.tic_tac_toe:tic_tac_toe",
     # grids
     "corners": "jaxrl.envs.grids.corners:corners",
