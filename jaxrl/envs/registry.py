@@ -55,6 +55,7 @@ BUILT_IN = {
     # markets
     "pairs_trading": "jaxrl.envs.markets.pairs_trading:pairs_trading",
     "portfolio": "jaxrl.envs.markets.portfolio:portfolio",
+    "tax_economy": "jaxrl.envs.markets.tax_economy:tax_economy",
     # games
     "duel": "jaxrl.envs.games.duel:duel",
     "goofspiel": "jaxrl.envs.games.goofspiel:goofspiel",
