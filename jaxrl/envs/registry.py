@@ -55,6 +55,7 @@ BUILT_IN = {
     # markets
     "pairs_trading": "jaxrl.envs.markets.pairs_trading:pairs_trading",
     "portfolio": "jaxrl.envs.markets.portfolio:portfolio",
+    "tax_economy": "jaxrl.envs.markets.tax_economy:tax_economy",
     # games
     "duel": "jaxrl.envs.games.duel:duel",
     "goofspiel": "jaxrl.envs.games.goofspiel:goofspiel",
@@ -67,6 +68,7 @@ BUILT_IN = {
     ":repeated_rock_paper_scissors",
     "rock_paper_scissors": "jaxrl.envs.games.matrix_game:rock_paper_scissors",
     "three_games": "jaxrl.envs.games.medley:three_games",
+    "team_battle": "jaxrl.envs.games.team_battle:team_battle",
     "tic_tac_toe": "jaxrl.envs.games.tic_tac_toe:tic_tac_toe",
     # grids
     "corners": "jaxrl.envs.grids.corners:corners",
