@@ -78,11 +78,15 @@ def draw(key: Key) -> tuple[Model, Transition, Array, Array]:
     of the model's, each twice for the plans that are drawn.
     """
     keys = jax.random.split(key, 9)
+    of_state, of_goal = jax.random.normal(keys[0], (2, 2))
+    first, last = jax.random.normal(keys[3], (2, 2))
     model = Model(
-        *jax.random.normal(keys[0], (2, 2)),
+        of_state,
+        of_goal,
         jax.random.uniform(keys[1], (STEPS,), minval=0.5, maxval=1.5),
         jax.random.uniform(keys[2], (), minval=0.5, maxval=1.0),
-        *jax.random.normal(keys[3], (2, 2)),
+        first,
+        last,
         jax.random.uniform(keys[4], (), minval=0.5, maxval=1.5),
     )
     covariance = model.noise**2 * jnp.eye(STEPS)
@@ -153,7 +157,7 @@ def errors_of(
     if proposed:
         exact = propose(dataclasses.replace(x.timestep, goal=goal, observation=x.observation[0]))
     at = exact.mean, jnp.log(exact.scale)
-    log_prob = multivariate_normal.logpdf(x.action.T, mean.T, covariance)
+    log_prob = jnp.asarray(multivariate_normal.logpdf(x.action.T, mean.T, covariance))
     found, lone = value(*at), value(*at, planned=0.0)
     slope = jax.grad(lambda at: value(*at).sum())(at)
     slope = jax.tree.map(lambda g: g.reshape(-1, 2).sum(1), slope)  # both plans have one mean
