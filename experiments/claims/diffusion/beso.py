@@ -139,7 +139,8 @@ CLAIM = Exact(
     "steps they were up to 0.2 from these in trials, and with 30 up to 0.15, since sampling begins "
     "at noise of scale 1 alone. Slopes are of 49,152 actions, which set the tolerance.",
     notes="In trials on other seeds, before it was declared, the claim was that shares are the "
-    "data's, which they are not.",
+    "data's, which they are not. In the first design a mistake had to change a number by 0.06; one "
+    "in the loss changed it by 0.048 on a seed, beside errors of at most 0.02.",
     parts=("jaxrl/algorithms/diffusion/beso.py", "jaxrl/diffusion/processes.py"),
     errors=errors,
     planted={
@@ -147,8 +148,8 @@ CLAIM = Exact(
         "no guidance": jax.jit(lambda key: errors_of(key, guidance=0.0)),
         "the loss is told other goals": jax.jit(lambda key: errors_of(key, moved=1)),
     },
-    tolerance=0.03,
-    effect=0.06,
+    tolerance=0.02,
+    effect=0.03,
     seeds=10,
     minutes=2.0,
     mutations=(
