@@ -1,0 +1,124 @@
+"""The gradient of ROCM's loss beside that of the regularized expected reward, which is computed on
+a grid."""
+
+from __future__ import annotations
+
+import dataclasses
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from experiments.claims.diffusion._chains import (
+    LAST_SCALE,
+    SAMPLES,
+    Problem,
+    draw,
+    objective,
+    output,
+)
+from experiments.evidence.declare import Exact, Mutation, Paper
+from jaxrl import envs
+from jaxrl.algorithms.diffusion import rocm
+from jaxrl.core.types import Array, Environment, Key, struct
+from jaxrl.diffusion import Consistency
+
+STEPS, BETA = 2, 0.1
+
+
+def pay(x: Problem) -> Environment:
+    """Return an environment of one step that pays a problem's reward for actions in half-widths.
+
+    The action within bounds is paid, so rewards beyond the bounds are those at the bounds.
+    """
+    env = envs.make("pendulum")  # for its actions, one number from -2 to 2
+
+    def step(key: Key, state: Any, action: Array, params: Any) -> tuple[Any, Any]:
+        return state, SimpleNamespace(reward=x.reward(action[0].astype(float) / 2))
+
+    changes: Any = {"state_of": lambda timestep: (), "step": step}
+    return dataclasses.replace(env, **changes)
+
+
+@struct
+class Bounded(Problem):
+    """A problem whose reward is that of the nearest sample within the bounds."""
+
+    def reward(self, x: Array) -> Array:
+        return Problem.reward(self, jnp.clip(x, -1.0, 1.0))
+
+
+def errors_of(key: Key, beta: float = BETA, divergence: str = "kl") -> dict[str, Array]:
+    """Return the distance of the loss's gradient from that of the expected reward less BETA times
+    the KL divergences of all steps; and the same without a divergence."""
+    problem_key, key = jax.random.split(key)
+    plain = draw(problem_key)
+    x = Bounded(plain.theta, plain.base, plain.frequency, plain.phase, False)
+    config = dataclasses.replace(rocm.Config(), steps=STEPS, divergence=divergence)
+    loss = rocm.recipe(pay(x), config).losses[0]
+    given: Any = SimpleNamespace(timestep=jnp.zeros((SAMPLES, 1)), reward=jnp.zeros(SAMPLES))
+
+    def descended(theta: Array, beta: float) -> Array:
+        net: Any = SimpleNamespace(
+            denoiser=lambda timestep, noisy, level: output(theta, noisy, level),
+            base=lambda timestep, noisy, level: output(x.base, noisy, level),
+            key=lambda name: jax.random.fold_in(key, len(name)),
+            hyper=SimpleNamespace(beta=beta, last_scale=LAST_SCALE),
+        )
+        return loss(net, given).value.mean()  # type: ignore[union-attr]
+
+    exact = jax.grad(lambda theta, beta: objective(Consistency(), x, theta, STEPS, beta))
+    found = lambda beta: -jax.grad(descended)(x.theta, beta)
+    return {
+        "regularized": jnp.linalg.norm(found(beta) - exact(x.theta, BETA)),
+        "plain": jnp.linalg.norm(found(0.0) - exact(x.theta, 0.0)),
+    }
+
+
+@jax.jit
+def errors(key: Key) -> dict[str, Array]:
+    """Return the errors of the loss as it is."""
+    return errors_of(key)
+
+
+CLAIM = Exact(
+    paper=Paper(
+        "ROCM: RLHF on consistency models",
+        "Shekhar and Zhang",
+        2025,
+        "2503.06171",
+        "Consistency models are fine-tuned by first-order gradients of a reward through their few "
+        "steps, regularized by divergences from the frozen model, stably and without policy "
+        "gradients.",
+    ),
+    claim="The loss has the gradient of the expected reward less beta times the KL divergences of "
+    "all steps, through the whole sampler, with a divergence and without.",
+    left_out="Networks, learning, other divergences, and efficiency beside policy gradients. The "
+    "sampler has two steps; expectations of the loss are of 80,000 chains, which set the "
+    "tolerance.",
+    notes="It was declared before with a smaller tolerance, 0.005, and taken back since its run on "
+    "a busy machine did not end; since then it was tried on other seeds.",
+    parts=("jaxrl/algorithms/diffusion/rocm.py", "jaxrl/diffusion/processes.py"),
+    errors=errors,
+    planted={
+        "no divergence": jax.jit(lambda key: errors_of(key, 0.0)),
+        "Fisher's divergence": jax.jit(lambda key: errors_of(key, divergence="fisher")),
+    },
+    tolerance=0.008,
+    effect=0.02,
+    seeds=10,
+    minutes=4.0,
+    mutations=(
+        Mutation(
+            "rewards have the other sign",
+            "jaxrl.algorithms.diffusion.rocm:reward_of",
+            lambda reward_of: lambda *given: -reward_of(*given),
+        ),
+        Mutation(
+            "the reward has no gradient",
+            "jaxrl.algorithms.diffusion.rocm:reward_of",
+            lambda reward_of: lambda *given: jax.lax.stop_gradient(reward_of(*given)),
+        ),
+    ),
+)
