@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 
 from jaxrl import losses
 from jaxrl.core.types import Array
@@ -25,10 +28,20 @@ class MonotonicMixer(nn.Module):
     width: int = 32
 
     @nn.compact
-    def __call__(self, state: Array, values: Array) -> Array:
+    def __call__(self, state: Array, values: Array, shares: bool = False) -> Any:
+        """Return the team's value; with `shares` also how much of it is each agent's, [..., N].
+
+        A share is the product of the two layers' weights, summed over hidden units, divided by the
+        sum over agents: the team's value would rise by it with the agent's if the hidden units were
+        linear.
+        """
         linear = lambda size: dense(size, initializer("orthogonal", 0.1))(state)
         agents, batch = values.shape[-1], values.shape[:-1]
         weight = linear(agents * self.width).reshape(*batch, agents, self.width)
         bias, output_weight = linear(self.width), linear(self.width)
         output_bias = dense(1, initializer("lecun", 1.0))(jax.nn.relu(linear(self.width)))[..., 0]
-        return losses.qmix(values, weight, bias, output_weight, output_bias)
+        value = losses.qmix(values, weight, bias, output_weight, output_bias)
+        if not shares:
+            return value
+        slope = (jnp.abs(weight) * jnp.abs(output_weight)[..., None, :]).sum(-1)
+        return value, slope / (slope.sum(-1, keepdims=True) + 1e-10)

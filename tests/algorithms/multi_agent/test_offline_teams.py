@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from jaxrl import envs
+from jaxrl.algorithms.multi_agent.maicq import maicq
 from jaxrl.algorithms.multi_agent.qmix_cql import Config, qmix_cql
 from jaxrl.algorithms.multi_agent.shared import team_datasets
 from jaxrl.algorithms.multi_agent.shared.team_datasets import SHARES, first_above
@@ -20,6 +21,8 @@ from jaxrl.core.errors import UserError
 from jaxrl.core.types import Batch, TimeStep, Transition
 from jaxrl.datasets.transitions import from_streams, returns
 from jaxrl.kit.acting import ILLEGAL
+from jaxrl.networks.heads import categorical
+from jaxrl.networks.mixing import MonotonicMixer
 from tests.kit.stub import losses_of, stub
 
 RNG = np.random.default_rng(0)
@@ -75,6 +78,63 @@ def test_cql_is_logsumexp_over_drawn_joint_actions_minus_the_datas():
     other = RNG.normal(size=(4 * N, 6)).astype(np.float32)
     gap = np.asarray(output(other, 1.0).metrics["gap"])
     assert (gap > 0).all() and gap.std() > 0.1
+
+
+def test_maicq_weighs_next_values_and_clones_what_is_better_than_its_policy():
+    """Compares the loss of tables with loops in float64, where some steps ended or were cut off and
+    some agents are dead."""
+    x, legal, alive = batch()
+    pick = lambda: np.array([RNG.choice(6, p=row / row.sum()) for row in legal.reshape(-1, 6)])
+    action, later = pick().reshape(N, 2), pick().reshape(N, 2)
+    ended, cut = np.arange(N) % 5 == 2, np.arange(N) % 5 == 3
+    of = lambda x: {n: jnp.asarray(x[:, i]) for i, n in enumerate(NAMES)}
+    after = dataclasses.replace(x.next_timestep, terminated=ended, truncated=cut)
+    extras = {"next_action": of(later)}
+    x = dataclasses.replace(x, action=of(action), next_timestep=after, extras=extras)
+    table, frozen, logits = RNG.normal(size=(3, 4 * N, 6)).astype(np.float32)
+    share, tau, beta = np.array([0.3, 0.7]), 2.0, 0.5
+    look = lambda rows: lambda timestep: jnp.asarray(rows)[timestep.observation]
+    values = lambda rows: lambda timestep: look(rows)(timestep)[..., None]
+    policy = lambda timestep: categorical(look(logits)(timestep), timestep.legal_actions)
+
+    def mix(state, values, shares=False):
+        total = (values * np.array([1.0, 2.0])).sum(-1)
+        return (total, jnp.broadcast_to(share, values.shape)) if shares else total
+
+    parts = {n: values(table) for n in NAMES} | {f"{n}_policy": policy for n in NAMES}
+    target = {n: values(frozen) for n in NAMES} | {"mixer": mix}
+    hyper = {"discount": 0.9, "value_temperature": tau, "policy_temperature": beta}
+    loss = losses_of(maicq.recipe(ENV, maicq.Config()))["team_loss"]
+    found = loss(stub(target, hyper, mixer=mix, **parts), x)
+
+    rows = np.arange(N)[:, None] + np.array([0, N])  # of agents, before
+    taken = np.take_along_axis(table[rows], action[..., None], -1)[..., 0] * alive
+    there = np.take_along_axis(frozen[rows + 2 * N], later[..., None], -1)[..., 0] * alive
+    value, following = taken @ [1.0, 2.0], there @ [1.0, 2.0]
+    goes_on = ~ended & ~cut
+    weight = np.where(goes_on, np.exp(following / tau), 0)
+    weight *= goes_on.sum() / weight.sum()
+    goal = x.reward + 0.9 * np.where(goes_on, weight * following, 0)
+    expected = np.where(cut, 0, 0.5 * (value - goal) ** 2)
+    for i in range(2):
+        shown = np.where(legal[:, i], np.exp(logits[rows[:, i]].astype(float)), 0)
+        chance = shown / shown.sum(-1, keepdims=True)
+        own = table[rows[:, i]]
+        better = own[np.arange(N), action[:, i]] - (chance * own).sum(-1)
+        weight = np.where(alive[:, i], np.exp(better / beta), 0)
+        weight *= alive[:, i].sum() / weight.sum()
+        expected = expected - share[i] * weight * np.log(chance[np.arange(N), action[:, i]]) / 2
+    np.testing.assert_allclose(found.value, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_shares_are_the_slopes_of_a_mixer_whose_hidden_units_are_linear():
+    mixer = MonotonicMixer(8)
+    state, values = jnp.asarray(RNG.normal(size=(16, 5))), jnp.full((16, 3), 1e4)
+    params = mixer.init(random.key(1), state, values)
+    total, shares = mixer.apply(params, state, values, shares=True)
+    np.testing.assert_array_equal(total, mixer.apply(params, state, values))
+    slope = jax.grad(lambda v: mixer.apply(params, state, v).sum())(values)
+    np.testing.assert_allclose(shares, slope / slope.sum(-1, keepdims=True), rtol=1e-4)
 
 
 @pytest.fixture(scope="module")
