@@ -65,6 +65,7 @@ def complete_utterances(batch: Batch, end: int, turns: int) -> Array:
         decisions. end: token that ends an utterance.
     """
     t = batch.transitions
+    assert batch.mask is not None  # `Recipe.needs`
     turn = jnp.where(batch.mask, t.timestep.tokens["turn"], -1)
     ended = losses.segment_sum((t.action == end).astype(jnp.float32), turn, turns)
     return losses.segment_to_tokens(ended, turn) > 0
@@ -87,6 +88,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
     def rewards(batch: Batch) -> Array:
         """Return what each utterance is paid, [3 R A, B]."""
         t = batch.transitions
+        assert batch.mask is not None  # `Recipe.needs`
         score: Any = t.next_timestep.privileged
         ends = (batch.mask & t.done)[..., None, None]
         score = jnp.where(ends, score["judged"], 0).sum(0)
@@ -94,6 +96,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
     def judge(net: Net, batch: Batch) -> dict[str, Array]:
         tokens = batch.transitions.timestep.tokens
+        assert batch.mask is not None and tokens is not None
         learned = batch.mask & complete_utterances(batch, end, turns)
         reward = losses.segment_to_tokens(rewards(batch), jnp.where(batch.mask, tokens["turn"], -1))
         advantage = jnp.zeros_like(reward)
