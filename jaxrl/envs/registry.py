@@ -97,11 +97,13 @@ BUILT_IN = {
     # language
     "addition": "jaxrl.envs.language.arithmetic:addition",
     "countdown": "jaxrl.envs.language.countdown:countdown",
+    "discussed_sums": "jaxrl.envs.language.discussed_sums:discussed_sums",
     "edited_steps": "jaxrl.envs.language.edited_steps:edited_steps",
     "guarded_requests": "jaxrl.envs.language.guarded_requests:guarded_requests",
     "guess_letter": "jaxrl.envs.language.guess_letter:guess_letter",
     "hinted_addition": "jaxrl.envs.language.arithmetic:hinted_addition",
     "instructed_words": "jaxrl.envs.language.instructed_words:instructed_words",
+    "judged_sums": "jaxrl.envs.language.judged_sums:judged_sums",
     "judged_words": "jaxrl.envs.language.judged_words:judged_words",
     "lookup": "jaxrl.envs.language.lookup:lookup",
     "planned_maze": "jaxrl.envs.language.planned_maze:planned_maze",

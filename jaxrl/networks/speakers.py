@@ -21,9 +21,11 @@ class Speakers(nn.Module):
     has the methods of `ActorCritic`.
 
     speakers: policies over the same tokens.
+    part: another channel of `TimeStep.tokens` that numbers the speakers, such as `agent`.
     """
 
     speakers: tuple[ActorCritic, ...]
+    part: str = "turn"
 
     def __call__(self, timestep: TimeStep, memory: Tree) -> tuple[Categorical, Array, Tree]:
         """Take one step: time step [B], memory [B] -> policy [B], value [B], memory [B]."""
@@ -54,7 +56,7 @@ class Speakers(nn.Module):
     def turn(self, timestep: TimeStep) -> Array:
         """Return the number of the policy that writes the token after each time step, int32."""
         assert timestep.tokens is not None
-        return jnp.minimum(timestep.tokens["turn"], len(self.speakers) - 1)
+        return jnp.minimum(timestep.tokens[self.part], len(self.speakers) - 1)
 
     def initial(self, n: int) -> Tree:
         """Return the memory [n] before an episode's first step."""

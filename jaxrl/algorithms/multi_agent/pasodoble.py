@@ -72,7 +72,7 @@ def proposer_reward(h: Any, pass_rate: Array, novelty: Array) -> Array:
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
-    both = proposing.two_policies(env, config, "pasodoble")
+    both = proposing.own_policies(env, config, "pasodoble")
     assert isinstance(env.observation_space, Discrete)  # `proposing.check`
     size, groups = env.observation_space.n, config.groups
 
@@ -98,7 +98,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         return net.replace(extra=proposing.add(before, tokens_of(batch)))
 
     extra = proposing.no_history(config.history, size)
-    return dataclasses.replace(plain, update=update, extra=extra, adopt=proposing.begin_both)
+    return dataclasses.replace(plain, update=update, extra=extra, adopt=proposing.begin_all)
 
 
 pasodoble = AlgorithmBuilder("pasodoble", Config, recipe, check=proposing.check)

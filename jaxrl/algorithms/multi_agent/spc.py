@@ -154,7 +154,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         advantage = jnp.where(t.timestep.tokens["reader"] == 0, editor, critic)
         return {"advantage": advantage, "target": t.extras["shown"].astype(jnp.float32)}
 
-    both = proposing.two_policies(env, config, "spc")
+    both = proposing.own_policies(env, config, "spc")
     plain = on_answers(env, config, judge, (offline_loss,), network=both)
 
     def update(net: Net, batch: Batch) -> Net:
@@ -163,7 +163,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         net = net.restart(actor_critic=reference) if config.from_reference else net
         return plain.update(net, batch)
 
-    return dataclasses.replace(plain, update=update, adopt=proposing.begin_both)
+    return dataclasses.replace(plain, update=update, adopt=proposing.begin_all)
 
 
 def check(env: Environment, config: Any, name: str) -> None:

@@ -40,6 +40,8 @@ masked out. Each algorithm's file states how answers are judged and the loss of 
 | spo_chain | of each segment, by branches from its ends | the same, of unlikely tokens | token |
 | spo_tree | the same, by the other paths of a tree | the same | token |
 | self_redteam | of each token, by its role | as reinforce_plus_plus | token |
+| mae | of first utterances, standardized over their role's tokens | the same | token |
+| comas | of utterances, standardized over their writer's tokens | the same | token |
 | pasodoble | less the group's mean, of answers and of problems | as grpo | constant |
 | ssp | as grpo; of questions their reward, or as grpo | as dapo, and the divergence | token |
 | spc | what its role was paid | clipped ratio to the reference, one for a role | - |

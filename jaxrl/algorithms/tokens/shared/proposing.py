@@ -126,27 +126,32 @@ def by_roles(posed: Array, solved: Array, batch: Batch, part: str = "turn") -> A
     return jnp.where(first, posed.reshape(-1), solved.reshape(-1))
 
 
-def two_policies(env: Environment, config: Any, name: str) -> Speakers:
-    """Return two networks of the same settings, of a policy that poses and one that solves.
+def own_policies(
+    env: Environment, config: Any, name: str, count: int = 2, part: str = "turn"
+) -> Speakers:
+    """Return `count` networks of the same settings, each of a policy of its own: by default of one
+    that poses and one that solves.
 
-    Raises `UserError` for a language model, of which there would be two.
+    part: channel of `TimeStep.tokens` that says who writes, from 0.
+
+    Raises `UserError` for a language model, of which there would be several.
     """
     network = token_network(env, config)
     if not isinstance(network, ActorCritic):
-        raise UserError(f"{name} has two networks of its own; leave decoder.model empty.")
-    return Speakers((network, network.clone()))
+        raise UserError(f"{name} has {count} networks of its own; leave decoder.model empty.")
+    return Speakers((network, *(network.clone() for _ in range(count - 1))), part)
 
 
-def begin_both(own: State, other: Any) -> Any:
-    """Begin both policies as that of another algorithm: an `adopt`."""
+def begin_all(own: State, other: Any) -> Any:
+    """Begin all policies as that of another algorithm: an `adopt`."""
     part = "actor_critic"
     if not isinstance(other, State) or part not in other.parts:
         return other  # which will not fit
     learned, mine = other.parts[part].params["params"], own.parts[part]
     if mine.params["params"].keys() == learned.keys():
         return other  # another run of this algorithm
-    twice = lambda: {"params": {name: copy(learned) for name in mine.params["params"]}}
-    begun = dataclasses.replace(mine, params=twice(), target=twice())
+    each = lambda: {"params": {name: copy(learned) for name in mine.params["params"]}}
+    begun = dataclasses.replace(mine, params=each(), target=each())
     return dataclasses.replace(own, parts={**own.parts, part: begun})
 
 
