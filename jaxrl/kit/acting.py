@@ -14,7 +14,8 @@ from jaxrl.core.errors import UserError
 from jaxrl.core.settings import Values
 from jaxrl.core.spaces import Discrete, Space
 from jaxrl.core.types import Array, Key, ReadingAct, TimeStep, Tree
-from jaxrl.kit.groups import EpsilonGreedy, OrnsteinUhlenbeck, Sampling
+from jaxrl.kit.exploration import choose_with_noise
+from jaxrl.kit.groups import EpsilonGreedy, OrnsteinUhlenbeck, Sampling, StateDependentNoise
 from jaxrl.kit.net import Net
 from jaxrl.kit.recipe import Act
 from jaxrl.networks.heads import ILLEGAL, Categorical, ReadOut
@@ -84,13 +85,20 @@ def sample(part: str, space: Space) -> Act:
     return act
 
 
-def sample_with_log_prob(part: str) -> Act:
-    """Act by samples of the policy `part`, which the environment clips; also return `log_prob`."""
+def sample_with_log_prob(part: str, noise: StateDependentNoise | None = None) -> Act:
+    """Act by samples of the policy `part`, which the environment clips; also return `log_prob`.
+
+    noise: of exploration. With state-dependent noise the memory is a `NoisyMemory`.
+    """
 
     def act(net, timestep, memory, key, greedy):
         policy = getattr(net, part)(timestep)
+        if noise is not None and noise.enabled:
+            action, memory = choose_with_noise(net, policy, memory, noise.interval, key, greedy)
+        else:
+            action = choose(policy, key, greedy)
         # Stopped, so that the gradient of the log-probability is the score, also of a normal.
-        action = jax.lax.stop_gradient(choose(policy, key, greedy))
+        action = jax.lax.stop_gradient(action)
         return action, memory, {"log_prob": policy.log_prob(action)}
 
     return act

@@ -49,6 +49,7 @@ class ActorCritic(nn.Module):
     channels: tuple[int, ...] = ()
     deviation: str = "learned"  # as in `PolicyHead`
     values: int = 0
+    log_std: float = 0.0  # as in `PolicyHead`
 
     def setup(self):
         self.convolution = image_encoder(self.observation_space, self.channels, self.activation)
@@ -57,7 +58,9 @@ class ActorCritic(nn.Module):
             self.core = self._core()
         self.actor = MLP(self.widths, self.activation, self.initializer)
         self.critic = MLP(self.widths, self.activation, self.initializer)
-        self.head = PolicyHead(self.action_space, self.initializer, deviation=self.deviation)
+        self.head = PolicyHead(
+            self.action_space, self.initializer, self.log_std, deviation=self.deviation
+        )
         self.value_head = dense(self.values or 1, initializer(self.initializer, 1.0))
 
     def __call__(self, timestep: TimeStep, memory: Tree) -> tuple[Distribution, Array, Tree]:

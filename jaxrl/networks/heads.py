@@ -191,7 +191,8 @@ class PolicyHead(nn.Module):
         (`deviation` "learned"), a constant `exp(log_std)` ("fixed"), or `exp(log_std)` times a
         softplus of a linear layer of the features ("of_state"). Both are in units of the box's
         half-width around its center (of 1 around 0 if it is unbounded). The environment clips
-        actions outside the box.
+        actions outside the box. With the deviation "of_noise" it is a `StateDependentNormal`: the
+        standard deviations of its noise matrix are parameters that start at `exp(log_std)`.
     """
 
     space: Space
@@ -216,6 +217,11 @@ class PolicyHead(nn.Module):
                 size = int(np.prod(shape))
                 mean = self._linear(size)(features).reshape(*features.shape[:-1], *shape)
                 mean = jnp.tanh(mean) if self.bounded_mean else mean
+                if self.deviation == "of_noise":
+                    start = nn.initializers.constant(self.log_std)
+                    deviation = jnp.exp(self.param("log_std", start, (features.shape[-1], size)))
+                    noisy = jax.lax.stop_gradient(features)
+                    return StateDependentNormal(self.space, mean, noisy, deviation)
                 return normal(self.space, mean, self._deviation(features, shape))
         raise _unsupported_error(self.space)
 
@@ -243,6 +249,36 @@ def normal(space: Box, mean: Array, deviation: Array | float) -> Distribution:
     center, half_width = scale(space)
     deviation = jnp.broadcast_to(half_width * deviation, mean.shape)
     return distrax.Independent(distrax.Normal(center + half_width * mean, deviation), center.ndim)
+
+
+class StateDependentNormal(distrax.Independent):
+    """A normal distribution over actions in `space` whose noise is linear in features (gSDE).
+
+    An action is mean + features @ matrix, in half-widths of the box around its center, and the
+    entries of the matrix are independent normals with standard deviations `deviation`. So without
+    the matrix an action is normal, with variance features^2 @ deviation^2 (plus 1e-6, which keeps
+    it above 0): log-probabilities, entropies, divergences and samples are those of that
+    distribution. `explore` gives the action for a matrix.
+
+    mean: [..., *shape]. features: [..., F]. deviation: [F, size], size the product of `shape`.
+
+    Source: Raffin, Kober and Stulp, 2020, arXiv:2005.05719, equations 4 to 6; the constant is that
+    of Stable-Baselines3.
+    """
+
+    def __init__(self, space: Box, mean: Array, features: Array, deviation: Array):
+        variance = jnp.square(features) @ jnp.square(deviation)
+        center, half_width = scale(space)
+        spread = half_width * jnp.sqrt(variance + 1e-6).reshape(mean.shape)
+        super().__init__(distrax.Normal(center + half_width * mean, spread), center.ndim)
+        self.features, self.deviation, self.half_width = features, deviation, half_width
+
+    def explore(self, normals: Array) -> Array:
+        """Return the actions [..., *shape] for noise matrices [..., F, size] in units of the
+        standard deviations of their entries."""
+        noise = jnp.einsum("...f,...fa->...a", self.features, self.deviation * normals)
+        mean = jnp.asarray(self.mode())
+        return mean + jnp.asarray(self.half_width) * noise.reshape(mean.shape)
 
 
 class Squashed(distrax.Transformed):
