@@ -27,7 +27,10 @@ from jaxrl.core.types import Array, Environment, Key, Tree, struct
 from jaxrl.kit.groups import StateDependentNoise
 from jaxrl.kit.net import Net
 from jaxrl.kit.recipe import Recipe
-from jaxrl.networks.heads import StateDependentNormal
+from jaxrl.networks.heads import SquashedStateDependentNormal, StateDependentNormal
+
+NoisyPolicy = StateDependentNormal | SquashedStateDependentNormal
+NO_NOISE = StateDependentNoise()
 
 
 @struct
@@ -89,7 +92,7 @@ def next_noise(noise: NoiseMatrix, updates: Array, interval: int, key: Key) -> N
 
 def choose_with_noise(
     net: Net,
-    policy: StateDependentNormal,
+    policy: NoisyPolicy,
     memory: NoisyMemory,
     interval: int,
     key: Key,
@@ -102,7 +105,7 @@ def choose_with_noise(
 
     Raises `UserError` for another distribution, such as that of a network of the user's.
     """
-    if not isinstance(policy, StateDependentNormal):
+    if not isinstance(policy, NoisyPolicy):
         raise UserError(
             "gsde.enabled needs a policy whose actions are a StateDependentNormal, such as that of "
             f'a PolicyHead with deviation="of_noise", not {type(policy).__name__}.'
@@ -120,22 +123,22 @@ def remember_noise(recipe: Recipe, part: str) -> Recipe:
     action over all noise matrices.
 
     recipe: its `act` takes a `NoisyMemory` (see `choose_with_noise`).
-    part: the part whose network has a `PolicyHead` with the deviation "of_noise".
+    part: the part whose network has a `PolicyHead` or `SquashedHead` with the deviation "of_noise".
     """
     params = jax.eval_shape(recipe.parts[part].init, jax.random.key(0))
     named = jax.tree_util.tree_leaves_with_path(params)
     [deviation] = [x for path, x in named if jax.tree_util.keystr(path[-1:]) == "['log_std']"]
 
     def update(net: Net, batch: Any) -> Net:
+        memory = batch.memory and batch.memory.network  # a replay buffer keeps none
         tail = batch.tail and (batch.tail[0], batch.tail[1].network)
-        seen = dataclasses.replace(batch, memory=batch.memory.network, tail=tail)
+        seen = dataclasses.replace(batch, memory=memory, tail=tail)
         return recipe.update(net, seen)
 
     return dataclasses.replace(
         recipe,
         update=update,
         memory=noisy_memory(recipe.memory, deviation.shape),
-        needs=tuple(dict.fromkeys((*recipe.needs, "memory"))),
     )
 
 

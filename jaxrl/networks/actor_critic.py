@@ -174,8 +174,8 @@ class Actor(nn.Module):
     """A policy without memory or value: time step [...] -> distribution over actions [...].
 
     The mean of a Gaussian lies within the action space's bounds, unless `bounded_mean` is False;
-    if `squashed`, the whole distribution does. `deviation` and `log_std` are as in `PolicyHead`,
-    `normalization` as in `MLP`.
+    if `squashed`, the whole distribution does. `deviation` and `log_std` are as in `PolicyHead`, or
+    in `SquashedHead` with the deviation "of_noise"; `normalization` is as in `MLP`.
     """
 
     observation_space: Space
@@ -195,7 +195,9 @@ class Actor(nn.Module):
         x = encoders.features(self.observation_space, timestep, encoder)
         x = MLP(self.widths, self.activation, self.initializer, self.normalization)(x, train)
         if self.squashed:
-            return SquashedHead(self.action_space, self.initializer)(x)
+            noisy = {"deviation": "of_noise", "log_std": self.log_std}
+            options = noisy if self.deviation == "of_noise" else {}
+            return SquashedHead(self.action_space, self.initializer, **options)(x)
         head = PolicyHead(
             self.action_space, self.initializer, self.log_std, self.bounded_mean, self.deviation
         )

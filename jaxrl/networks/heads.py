@@ -305,15 +305,37 @@ def gaussian(policy: Distribution) -> tuple[Array, Array] | None:
     return flat(normal.loc), flat(normal.scale)
 
 
+def squash(space: Box) -> distrax.Block:
+    """Return the bijector of tanh into the bounded box `space`."""
+    center, half_width = scale(space)
+    within = distrax.Chain([distrax.ScalarAffine(center, half_width), distrax.Tanh()])
+    return distrax.Block(within, center.ndim)
+
+
 def squashed_normal(space: Box, mean: Array, deviation: Array) -> Squashed:
     """Return a normal distribution squashed by tanh into the bounded box `space`.
 
     mean, deviation: [..., *shape], before the tanh.
     """
-    center, half_width = scale(space)
-    within = distrax.Chain([distrax.ScalarAffine(center, half_width), distrax.Tanh()])
-    inside = distrax.Independent(distrax.Normal(mean, deviation), center.ndim)
-    return Squashed(inside, distrax.Block(within, center.ndim))
+    inside = distrax.Independent(distrax.Normal(mean, deviation), len(space.shape))
+    return Squashed(inside, squash(space))
+
+
+class SquashedStateDependentNormal(Squashed):
+    """A `StateDependentNormal` squashed by tanh into the bounded box `space`.
+
+    mean, features, deviation: as there, before the tanh.
+    """
+
+    def __init__(self, space: Box, mean: Array, features: Array, deviation: Array):
+        unbounded = Box(-np.inf, np.inf, space.shape)
+        inside = StateDependentNormal(unbounded, mean, features, deviation)
+        super().__init__(inside, squash(space))
+        self.inside = inside
+
+    def explore(self, normals: Array) -> Array:
+        """Return the actions [..., *shape] for noise matrices, as `StateDependentNormal` does."""
+        return self.bijector.forward(self.inside.explore(normals))
 
 
 class SquashedHead(nn.Module):
@@ -322,17 +344,30 @@ class SquashedHead(nn.Module):
     Its mean and the logarithm of its standard deviation are linear in the features. Source:
     Haarnoja et al., 2018, arXiv:1812.05905, appendix C; the logarithm is bounded as in the authors'
     code.
+
+    With the deviation "of_noise" it is a `SquashedStateDependentNormal`: the standard deviations of
+    its noise matrix are parameters that start at `exp(log_std)`, the features are learned for the
+    noise too, and the mean is clipped to [-2, 2], as in Stable-Baselines3's SAC.
     """
 
     space: Box
     initializer: str = "lecun"
+    deviation: str = "of_state"
+    log_std: float = 0.0
 
     @nn.compact
     def __call__(self, features: Array) -> Squashed:
         center, _ = scale(self.space)
-        layer = dense(2 * center.size, initializer(self.initializer, 0.01), name="linear")
-        mean, log_std = jnp.split(layer(features), 2, -1)
+        noisy, size = self.deviation == "of_noise", center.size
+        outputs = size if noisy else 2 * size
+        layer = dense(outputs, initializer(self.initializer, 0.01), name="linear")
         shaped = lambda x: x.reshape(*x.shape[:-1], *center.shape)
+        if noisy:
+            start = nn.initializers.constant(self.log_std)
+            deviation = jnp.exp(self.param("log_std", start, (features.shape[-1], size)))
+            mean = shaped(jnp.clip(layer(features), -2.0, 2.0))
+            return SquashedStateDependentNormal(self.space, mean, features, deviation)
+        mean, log_std = jnp.split(layer(features), 2, -1)
         deviation = jnp.exp(shaped(jnp.clip(log_std, -20.0, 2.0)))
         return squashed_normal(self.space, shaped(mean), deviation)
 

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from jaxrl import envs
+from jaxrl.algorithms.continuous_control.sac import sac
+from jaxrl.algorithms.continuous_control.tqc import tqc
 from jaxrl.algorithms.policy_gradient.a2c import Config, a2c
 from jaxrl.algorithms.policy_gradient.ppo import ppo
 from jaxrl.algorithms.policy_gradient.trpo import trpo
@@ -90,12 +92,16 @@ def test_actions_over_all_matrices_have_the_distribution_of_the_policy():
 
 
 WINDOW = {"num_envs": 4, "num_steps": 8, "gsde.enabled": True, "gsde.log_std": -1.0}
+REPLAYED = {"num_envs": 4, "num_steps": 2, "updates": 2, "batch_size": 8, "warmup": 8,
+            "gsde.enabled": True, "gsde.log_std": -1.0}  # fmt: skip
 EPOCHS = {"epochs": 2, "minibatches": 2}
 SMALL = {
     "ppo": (ppo, WINDOW | EPOCHS | {"hidden": (6, 5)}),
     "ppo with a memory": (ppo, WINDOW | EPOCHS | {"hidden": (5,), "recurrent": 3}),
     "a2c, linear": (a2c, WINDOW | {"hidden": ()}),
     "trpo": (trpo, WINDOW | EPOCHS | {"hidden": (6, 5)}),
+    "sac": (sac, REPLAYED | {"hidden": (6, 5)}),
+    "tqc": (tqc, REPLAYED | {"torso.hidden": (6, 5), "critic.hidden": (4,)}),
 }
 
 

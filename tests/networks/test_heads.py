@@ -14,6 +14,7 @@ from jaxrl.networks.heads import (
     PolicyHead,
     ReadOut,
     SquashedHead,
+    SquashedStateDependentNormal,
     StateDependentNormal,
     categorical,
     check_action_space,
@@ -314,3 +315,26 @@ def test_noise_changes_its_deviations_and_not_the_features():
     variance = jnp.square(FEATURES).sum(1, keepdims=True) * np.exp(-2.0)
     scales = head.apply(params, FEATURES).distribution.scale
     np.testing.assert_allclose(scales, jnp.sqrt(variance + 1e-6).repeat(2, 1), rtol=1e-5)
+
+
+@pytest.mark.parametrize("space", [Box(-2.0, 2.0, (2,)), Box(0.0, 1.0, ())])
+def test_squashed_state_dependent_noise(space):
+    """Against the change of variables of tanh, in float64."""
+    _, mean, inputs, deviation = noisy(space)
+    mean, deviation = 0.5 * mean, 0.3 * deviation
+    p = SquashedStateDependentNormal(space, mean, inputs, deviation)
+    center, half_width = (np.float64(x) for x in scale(space))
+    variance = np.float64(inputs) ** 2 @ np.float64(deviation) ** 2 + 1e-6
+    spread = np.sqrt(variance).reshape(mean.shape)
+    action, log_prob = p.sample_and_log_prob(seed=random.key(0))
+    before = np.arctanh((np.float64(action) - center) / half_width)
+    derivative = half_width * (1 - np.tanh(before) ** 2)
+    expected = scipy.stats.norm.logpdf(before, np.float64(mean), spread) - np.log(derivative)
+    np.testing.assert_allclose(log_prob, expected.reshape(5, -1).sum(1), rtol=2e-3, atol=2e-3)
+    normals = np.random.default_rng(2).normal(size=(5, *deviation.shape))
+    noise = np.einsum("bf,bfa->ba", np.float64(inputs), np.float64(deviation) * normals)
+    within = np.tanh(np.float64(mean) + noise.reshape(mean.shape))
+    np.testing.assert_allclose(
+        p.explore(jnp.float32(normals)), center + half_width * within, atol=1e-4
+    )
+    np.testing.assert_allclose(p.mode(), center + half_width * np.tanh(np.float64(mean)), atol=1e-5)

@@ -13,15 +13,14 @@ from jaxrl import losses
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Array, Batch, Environment, TimeStep, Tree, struct
 from jaxrl.kit import Loss, Minibatch, Net, Part, Recipe, Update
-from jaxrl.kit.acting import Act, choose
-from jaxrl.kit.exploration import choose_with_noise, remember_noise
+from jaxrl.kit.acting import Act, choose_action
+from jaxrl.kit.exploration import NO_NOISE, remember_noise
 from jaxrl.kit.groups import Memory, StateDependentNoise, Torso
 from jaxrl.networks.actor_critic import ActorCritic, check_transformer, context_length
 from jaxrl.networks.encoders import check_image
 from jaxrl.networks.heads import check_action_space
 
 NO_MEMORY = Memory()
-NO_NOISE = StateDependentNoise()
 
 
 @struct
@@ -147,11 +146,8 @@ def sample_and_record(
     def act(net, timestep, memory, key, greedy):
         own = memory.network if noise.enabled else memory
         policy, value, own = getattr(net, part)(timestep, own)
-        if noise.enabled:
-            action, memory = choose_with_noise(net, policy, memory, noise.interval, key, greedy)
-            memory = dataclasses.replace(memory, network=own)
-        else:
-            action, memory = choose(policy, key, greedy), own
+        action, memory = choose_action(net, policy, memory, noise, key, greedy)
+        memory = dataclasses.replace(memory, network=own) if noise.enabled else own
         # Stopped, so that the gradient of the log-probability is the score, also of a normal.
         action = jax.lax.stop_gradient(action)
         extras = {"log_prob": policy.log_prob(action), "value": value}
