@@ -14,7 +14,8 @@ from jaxrl.core.errors import UserError
 from jaxrl.core.settings import Values
 from jaxrl.core.spaces import Discrete, Space
 from jaxrl.core.types import Array, Key, ReadingAct, TimeStep, Tree
-from jaxrl.kit.groups import EpsilonGreedy, OrnsteinUhlenbeck, Sampling
+from jaxrl.kit.exploration import NO_NOISE, choose_with_noise
+from jaxrl.kit.groups import EpsilonGreedy, OrnsteinUhlenbeck, Sampling, StateDependentNoise
 from jaxrl.kit.net import Net
 from jaxrl.kit.recipe import Act
 from jaxrl.networks.heads import ILLEGAL, Categorical, ReadOut
@@ -74,23 +75,41 @@ def choose(policy: Any, key: Key, greedy: bool) -> Array:
     return policy.mode() if greedy else policy.sample(seed=key)
 
 
-def sample(part: str, space: Space) -> Act:
-    """Act by samples of the policy `part`, clipped to the bounds of `space`."""
+def choose_action(
+    net: Net, policy: Any, memory: Tree, noise: StateDependentNoise, key: Key, greedy: bool
+) -> tuple[Array, Tree]:
+    """Return the mode of a policy if `greedy`, else a sample, or an action with state-dependent
+    noise; and the memory, a `NoisyMemory` if there is such noise."""
+    if noise.enabled:
+        return choose_with_noise(net, policy, memory, noise.interval, key, greedy)
+    return choose(policy, key, greedy), memory
+
+
+def sample(part: str, space: Space, noise: StateDependentNoise = NO_NOISE) -> Act:
+    """Act by samples of the policy `part`, clipped to the bounds of `space`.
+
+    noise: of exploration. With state-dependent noise the memory is a `NoisyMemory`.
+    """
 
     def act(net, timestep, memory, key, greedy):
-        action = choose(getattr(net, part)(timestep), key, greedy)
+        policy = getattr(net, part)(timestep)
+        action, memory = choose_action(net, policy, memory, noise, key, greedy)
         return spaces.clip(space, action), memory, {}
 
     return act
 
 
-def sample_with_log_prob(part: str) -> Act:
-    """Act by samples of the policy `part`, which the environment clips; also return `log_prob`."""
+def sample_with_log_prob(part: str, noise: StateDependentNoise = NO_NOISE) -> Act:
+    """Act by samples of the policy `part`, which the environment clips; also return `log_prob`.
+
+    noise: of exploration. With state-dependent noise the memory is a `NoisyMemory`.
+    """
 
     def act(net, timestep, memory, key, greedy):
         policy = getattr(net, part)(timestep)
+        action, memory = choose_action(net, policy, memory, noise, key, greedy)
         # Stopped, so that the gradient of the log-probability is the score, also of a normal.
-        action = jax.lax.stop_gradient(choose(policy, key, greedy))
+        action = jax.lax.stop_gradient(action)
         return action, memory, {"log_prob": policy.log_prob(action)}
 
     return act

@@ -31,6 +31,7 @@ TRANSFORMATIONS = {
     "adam": lambda x: optax.scale_by_adam(x.beta1, x.beta2, x.eps, eps_root=1e-16),
     "radam": lambda x: optax.scale_by_radam(x.beta1, x.beta2, x.eps, eps_root=1e-16),
     "rmsprop": lambda x: optax.scale_by_rms(x.decay, x.eps),
+    "torch_rmsprop": lambda x: optax.scale_by_rms(x.decay, x.eps, eps_in_sqrt=False),
     "centered_rmsprop": lambda x: optax.scale_by_stddev(x.decay, x.eps),
     "sgd": lambda x: optax.trace(x.momentum) if x.momentum else optax.identity(),
 }
@@ -59,7 +60,8 @@ class Optimizer:
     decay: float = static(0.99, low=0, below=1)
     """Decay of RMSProp's running mean of squared gradients (and of gradients, if centered)."""
     eps: float = static(1e-8, low=0)
-    """Epsilon that Adam adds to the root of the mean square, and RMSProp to the mean square."""
+    """Epsilon that Adam and PyTorch's RMSProp add to the root of the mean square, and the other
+    RMSProps to the mean square."""
     momentum: float = static(0.0, low=0, below=1)
     """Momentum of stochastic gradient descent."""
     weight_decay: float = static(0.0, low=0)
@@ -111,7 +113,8 @@ class Torso:
     activation: str = static("relu", choices=ACTIVATIONS)
     """Activation after each hidden layer."""
     initializer: str = static("lecun", choices=INITIALIZERS)
-    """Initial weights: lecun (normal) or orthogonal."""
+    """Initial weights: lecun (normal), orthogonal, or torch (uniform, with biases, as in
+    PyTorch)."""
 
 
 @group
@@ -310,6 +313,21 @@ class EpsilonGreedy:
     """Probability of a random action after `steps`."""
     steps: float = hyper(10_000.0, above=0, high=INF)
     """Environment steps over which the probability of a random action falls."""
+
+
+@group
+class StateDependentNoise:
+    """Exploration of continuous actions by noise that is a linear function of the policy's last
+    features (gSDE; Raffin et al., 2020, arXiv:2005.05719)."""
+
+    enabled: bool = False
+    """Explore by state-dependent noise instead of independent noise at each step."""
+    interval: int = static(0, low=0, high=MANY)
+    """Number of steps after which the noise matrix is drawn anew within a rollout; 0 for never. It
+    is always drawn anew at the start of rollouts and of episodes."""
+    log_std: float = static(-2.0, low=-20.0, high=2.0)
+    """Logarithm of the initial standard deviation of each entry of the noise matrix, in half-widths
+    of the actions."""
 
 
 @group

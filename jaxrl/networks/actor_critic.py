@@ -49,6 +49,7 @@ class ActorCritic(nn.Module):
     channels: tuple[int, ...] = ()
     deviation: str = "learned"  # as in `PolicyHead`
     values: int = 0
+    log_std: float = 0.0  # as in `PolicyHead`
 
     def setup(self):
         self.convolution = image_encoder(self.observation_space, self.channels, self.activation)
@@ -57,7 +58,9 @@ class ActorCritic(nn.Module):
             self.core = self._core()
         self.actor = MLP(self.widths, self.activation, self.initializer)
         self.critic = MLP(self.widths, self.activation, self.initializer)
-        self.head = PolicyHead(self.action_space, self.initializer, deviation=self.deviation)
+        self.head = PolicyHead(
+            self.action_space, self.initializer, self.log_std, deviation=self.deviation
+        )
         self.value_head = dense(self.values or 1, initializer(self.initializer, 1.0))
 
     def __call__(self, timestep: TimeStep, memory: Tree) -> tuple[Distribution, Array, Tree]:
@@ -171,8 +174,8 @@ class Actor(nn.Module):
     """A policy without memory or value: time step [...] -> distribution over actions [...].
 
     The mean of a Gaussian lies within the action space's bounds, unless `bounded_mean` is False;
-    if `squashed`, the whole distribution does. `deviation` and `log_std` are as in `PolicyHead`,
-    `normalization` as in `MLP`.
+    if `squashed`, the whole distribution does. `deviation` and `log_std` are as in `PolicyHead`, or
+    in `SquashedHead` with the deviation "of_noise"; `normalization` is as in `MLP`.
     """
 
     observation_space: Space
@@ -192,7 +195,9 @@ class Actor(nn.Module):
         x = encoders.features(self.observation_space, timestep, encoder)
         x = MLP(self.widths, self.activation, self.initializer, self.normalization)(x, train)
         if self.squashed:
-            return SquashedHead(self.action_space, self.initializer)(x)
+            noisy = {"deviation": "of_noise", "log_std": self.log_std}
+            options = noisy if self.deviation == "of_noise" else {}
+            return SquashedHead(self.action_space, self.initializer, **options)(x)
         head = PolicyHead(
             self.action_space, self.initializer, self.log_std, self.bounded_mean, self.deviation
         )

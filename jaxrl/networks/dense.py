@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -11,6 +12,7 @@ from jax import lax
 
 from jaxrl.core.types import Array
 from jaxrl.networks.compute import product
+from jaxrl.networks.initializers import FanInUniform
 
 
 @jax.custom_jvp
@@ -68,14 +70,32 @@ def _hidden_dot_general(x, w, dimension_numbers, precision=None, preferred_eleme
     return hidden_matmul(x, w)
 
 
+class FanInDense(nn.Dense):
+    """A dense layer whose biases begin by its number of inputs too."""
+
+    @nn.compact
+    def __call__(self, inputs: Array) -> Array:
+        init: Any = self.kernel_init
+        multiply: Any = self.dot_general
+        kernel = self.param("kernel", init, (inputs.shape[-1], self.features))
+        bias = self.param("bias", init.biases_of(inputs.shape[-1]), (self.features,))
+        contracted = (((inputs.ndim - 1,), (0,)), ((), ()))
+        return multiply(inputs, kernel, contracted) + bias
+
+
+def _layer(width: int, kernel_init: Any, dot_general: Any, name: str | None) -> nn.Dense:
+    kind = FanInDense if isinstance(kernel_init, FanInUniform) else nn.Dense
+    return kind(width, kernel_init=kernel_init, dot_general=dot_general, name=name)
+
+
 def dense(
     width: int, kernel_init: nn.initializers.Initializer, name: str | None = None
 ) -> nn.Dense:
     """Make a flax dense layer [..., I] -> [..., width] that multiplies with `matmul`, as the last
     one of a network should."""
-    return nn.Dense(width, kernel_init=kernel_init, dot_general=_dot_general, name=name)
+    return _layer(width, kernel_init, _dot_general, name)
 
 
 def hidden_dense(width: int, kernel_init: nn.initializers.Initializer) -> nn.Dense:
     """Make a flax dense layer [..., I] -> [..., width] that multiplies with `hidden_matmul`."""
-    return nn.Dense(width, kernel_init=kernel_init, dot_general=_hidden_dot_general)
+    return _layer(width, kernel_init, _hidden_dot_general, None)

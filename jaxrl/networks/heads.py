@@ -191,7 +191,8 @@ class PolicyHead(nn.Module):
         (`deviation` "learned"), a constant `exp(log_std)` ("fixed"), or `exp(log_std)` times a
         softplus of a linear layer of the features ("of_state"). Both are in units of the box's
         half-width around its center (of 1 around 0 if it is unbounded). The environment clips
-        actions outside the box.
+        actions outside the box. With the deviation "of_noise" it is a `StateDependentNormal`: the
+        standard deviations of its noise matrix are parameters that start at `exp(log_std)`.
     """
 
     space: Space
@@ -216,6 +217,11 @@ class PolicyHead(nn.Module):
                 size = int(np.prod(shape))
                 mean = self._linear(size)(features).reshape(*features.shape[:-1], *shape)
                 mean = jnp.tanh(mean) if self.bounded_mean else mean
+                if self.deviation == "of_noise":
+                    start = nn.initializers.constant(self.log_std)
+                    deviation = jnp.exp(self.param("log_std", start, (features.shape[-1], size)))
+                    noisy = jax.lax.stop_gradient(features)
+                    return StateDependentNormal(self.space, mean, noisy, deviation)
                 return normal(self.space, mean, self._deviation(features, shape))
         raise _unsupported_error(self.space)
 
@@ -245,6 +251,36 @@ def normal(space: Box, mean: Array, deviation: Array | float) -> Distribution:
     return distrax.Independent(distrax.Normal(center + half_width * mean, deviation), center.ndim)
 
 
+class StateDependentNormal(distrax.Independent):
+    """A normal distribution over actions in `space` whose noise is linear in features (gSDE).
+
+    An action is mean + features @ matrix, in half-widths of the box around its center, and the
+    entries of the matrix are independent normals with standard deviations `deviation`. So without
+    the matrix an action is normal, with variance features^2 @ deviation^2 (plus 1e-6, which keeps
+    it above 0): log-probabilities, entropies, divergences and samples are those of that
+    distribution. `explore` gives the action for a matrix.
+
+    mean: [..., *shape]. features: [..., F]. deviation: [F, size], size the product of `shape`.
+
+    Source: Raffin, Kober and Stulp, 2020, arXiv:2005.05719, equations 4 to 6; the constant is that
+    of Stable-Baselines3.
+    """
+
+    def __init__(self, space: Box, mean: Array, features: Array, deviation: Array):
+        variance = jnp.square(features) @ jnp.square(deviation)
+        center, half_width = scale(space)
+        spread = half_width * jnp.sqrt(variance + 1e-6).reshape(mean.shape)
+        super().__init__(distrax.Normal(center + half_width * mean, spread), center.ndim)
+        self.features, self.deviation, self.half_width = features, deviation, half_width
+
+    def explore(self, normals: Array) -> Array:
+        """Return the actions [..., *shape] for noise matrices [..., F, size] in units of the
+        standard deviations of their entries."""
+        noise = jnp.einsum("...f,...fa->...a", self.features, self.deviation * normals)
+        mean = jnp.asarray(self.mode())
+        return mean + jnp.asarray(self.half_width) * noise.reshape(mean.shape)
+
+
 class Squashed(distrax.Transformed):
     """A distribution squashed by tanh.
 
@@ -269,15 +305,37 @@ def gaussian(policy: Distribution) -> tuple[Array, Array] | None:
     return flat(normal.loc), flat(normal.scale)
 
 
+def squash(space: Box) -> distrax.Block:
+    """Return the bijector of tanh into the bounded box `space`."""
+    center, half_width = scale(space)
+    within = distrax.Chain([distrax.ScalarAffine(center, half_width), distrax.Tanh()])
+    return distrax.Block(within, center.ndim)
+
+
 def squashed_normal(space: Box, mean: Array, deviation: Array) -> Squashed:
     """Return a normal distribution squashed by tanh into the bounded box `space`.
 
     mean, deviation: [..., *shape], before the tanh.
     """
-    center, half_width = scale(space)
-    within = distrax.Chain([distrax.ScalarAffine(center, half_width), distrax.Tanh()])
-    inside = distrax.Independent(distrax.Normal(mean, deviation), center.ndim)
-    return Squashed(inside, distrax.Block(within, center.ndim))
+    inside = distrax.Independent(distrax.Normal(mean, deviation), len(space.shape))
+    return Squashed(inside, squash(space))
+
+
+class SquashedStateDependentNormal(Squashed):
+    """A `StateDependentNormal` squashed by tanh into the bounded box `space`.
+
+    mean, features, deviation: as there, before the tanh.
+    """
+
+    def __init__(self, space: Box, mean: Array, features: Array, deviation: Array):
+        unbounded = Box(-np.inf, np.inf, space.shape)
+        inside = StateDependentNormal(unbounded, mean, features, deviation)
+        super().__init__(inside, squash(space))
+        self.inside = inside
+
+    def explore(self, normals: Array) -> Array:
+        """Return the actions [..., *shape] for noise matrices, as `StateDependentNormal` does."""
+        return self.bijector.forward(self.inside.explore(normals))
 
 
 class SquashedHead(nn.Module):
@@ -286,17 +344,30 @@ class SquashedHead(nn.Module):
     Its mean and the logarithm of its standard deviation are linear in the features. Source:
     Haarnoja et al., 2018, arXiv:1812.05905, appendix C; the logarithm is bounded as in the authors'
     code.
+
+    With the deviation "of_noise" it is a `SquashedStateDependentNormal`: the standard deviations of
+    its noise matrix are parameters that start at `exp(log_std)`, the features are learned for the
+    noise too, and the mean is clipped to [-2, 2], as in Stable-Baselines3's SAC.
     """
 
     space: Box
     initializer: str = "lecun"
+    deviation: str = "of_state"
+    log_std: float = 0.0
 
     @nn.compact
     def __call__(self, features: Array) -> Squashed:
         center, _ = scale(self.space)
-        layer = dense(2 * center.size, initializer(self.initializer, 0.01), name="linear")
-        mean, log_std = jnp.split(layer(features), 2, -1)
+        noisy, size = self.deviation == "of_noise", center.size
+        outputs = size if noisy else 2 * size
+        layer = dense(outputs, initializer(self.initializer, 0.01), name="linear")
         shaped = lambda x: x.reshape(*x.shape[:-1], *center.shape)
+        if noisy:
+            start = nn.initializers.constant(self.log_std)
+            deviation = jnp.exp(self.param("log_std", start, (features.shape[-1], size)))
+            mean = shaped(jnp.clip(layer(features), -2.0, 2.0))
+            return SquashedStateDependentNormal(self.space, mean, features, deviation)
+        mean, log_std = jnp.split(layer(features), 2, -1)
         deviation = jnp.exp(shaped(jnp.clip(log_std, -20.0, 2.0)))
         return squashed_normal(self.space, shaped(mean), deviation)
 

@@ -100,11 +100,14 @@ REFUSED = [
     ("ppo", "rollouts.num_steps", 0, "is 0; it must be at least 1."),
     ("ppo", "torso.activation", "sine", "is 'sine'; it must be one of tanh, relu, elu, "
      "gelu, silu."),
-    ("ppo", "torso.initializer", "zeros", "is 'zeros'; it must be one of lecun, orthogonal."),
+    ("ppo", "torso.initializer", "zeros", "is 'zeros'; it must be one of lecun, orthogonal, "
+     "torch."),
     ("ppo", "optimizer.name", "lion", "is 'lion'; it must be one of adam, radam, rmsprop, "
-     "centered_rmsprop, sgd."),
+     "torch_rmsprop, centered_rmsprop, sgd."),
     ("ppo", "optimizer.schedule", "x", "is 'x'; it must be one of linear, cosine, "
      "exponential."),
+    ("ppo", "gsde.interval", -1, "is -1; it must be at least 0."),
+    ("trpo", "shrinkage", 1.0, "is 1.0; it must be above 0 and below 1."),
     ("ppo", "passes.shuffle", "no", "is 'no'; it must be one of auto, bijection, exact."),
     ("ppo", "record", ["x"], "is ['x']; each entry must be one of logits, value."),
     ("ppo", "passes.chunk_rows", -2, "is -2; it must be at least -1."),

@@ -129,6 +129,10 @@ def test_chunks_that_do_not_divide():
         ({"name": "radam", "eps": 1e-5}, optax.radam(0.01, eps=1e-5)),
         ({"name": "rmsprop", "decay": 0.9, "eps": 1e-3}, optax.rmsprop(0.01, decay=0.9, eps=1e-3)),
         (
+            {"name": "torch_rmsprop", "decay": 0.9, "eps": 1e-3},
+            optax.rmsprop(0.01, decay=0.9, eps=1e-3, eps_in_sqrt=False),
+        ),
+        (
             {"name": "centered_rmsprop", "decay": 0.95, "eps": 0.01},
             optax.rmsprop(0.01, decay=0.95, eps=0.01, centered=True),
         ),
@@ -143,3 +147,14 @@ def test_the_settings_transformation_is_optaxs(settings, theirs):
         updates, their_state = theirs.update(gradient, their_state, expected)
         expected = optax.apply_updates(expected, updates)
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), params, expected)
+
+
+def test_pytorchs_rmsprop_adds_epsilon_to_the_root():
+    """Against two steps by hand: v <- d v + (1 - d) g^2, p <- p - rate g / (sqrt(v) + eps)."""
+    ours = transformation(Optimizer("torch_rmsprop", decay=0.9, eps=0.1))
+    params, state, v, p = jnp.float32([1.0]), ours.init(jnp.float32([1.0])), 0.0, 1.0
+    for gradient in (0.3, -0.5):
+        params, state = apply_step(ours, jnp.float32([gradient]), state, params, jnp.float32(0.01))
+        v = 0.9 * v + 0.1 * gradient**2
+        p -= 0.01 * gradient / (v**0.5 + 0.1)
+        np.testing.assert_allclose(params, [p], rtol=1e-6)

@@ -14,11 +14,14 @@ from jaxrl.networks.heads import (
     PolicyHead,
     ReadOut,
     SquashedHead,
+    SquashedStateDependentNormal,
+    StateDependentNormal,
     categorical,
     check_action_space,
     check_discrete,
     gaussian,
     log_prob_and_entropy,
+    scale,
 )
 
 INF = float("inf")
@@ -260,3 +263,78 @@ def test_only_a_part_of_the_logits_exists():
 
     whole, logits = biggest(512), 512 * 500 * 4
     assert whole > logits > 6 * biggest(8)
+
+
+def noisy(space, seed=0, rows=5, features=4):
+    """Return a `StateDependentNormal` with mean, features and deviations, in float32."""
+    size = int(np.prod(space.shape))
+    rng = np.random.default_rng(seed)
+    mean = jnp.float32(rng.normal(size=(rows, *space.shape)))
+    inputs = jnp.float32(rng.normal(size=(rows, features)))
+    deviation = jnp.exp(jnp.float32(rng.normal(size=(features, size))))
+    return StateDependentNormal(space, mean, inputs, deviation), mean, inputs, deviation
+
+
+@pytest.mark.parametrize("space", [SPACES[n] for n in ("box", "scalar", "matrix", "unbounded")])
+def test_state_dependent_noise_is_normal_with_variance_of_squared_features(space):
+    p, mean, inputs, deviation = noisy(space)
+    q, other_mean, other_inputs, other_deviation = noisy(space, seed=1)
+    center, half_width = (np.float64(x) for x in scale(space))
+
+    def closed_form(mean, inputs, deviation):
+        variance = np.float64(inputs) ** 2 @ np.float64(deviation) ** 2 + 1e-6
+        spread = half_width * np.sqrt(variance).reshape(mean.shape)
+        return center + half_width * np.float64(mean), spread
+
+    (m, s), (n, t) = (
+        closed_form(mean, inputs, deviation),
+        closed_form(other_mean, other_inputs, other_deviation),
+    )
+    total = lambda x: x.reshape(5, -1).sum(1)
+    action = np.asarray(p.sample(seed=random.key(0)))
+    assert action.shape == mean.shape
+    expected = total(scipy.stats.norm.logpdf(action, m, s))
+    np.testing.assert_allclose(p.log_prob(action), expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(p.entropy(), total(scipy.stats.norm.entropy(m, s)), rtol=1e-4)
+    np.testing.assert_allclose(p.mode(), m, rtol=1e-5)
+    divergence = total(np.log(t / s) + (s**2 + (m - n) ** 2) / (2 * t**2) - 0.5)
+    np.testing.assert_allclose(p.kl_divergence(q), divergence, rtol=1e-4)
+    normals = np.random.default_rng(2).normal(size=(5, *deviation.shape))
+    noise = np.einsum("bf,bfa->ba", np.float64(inputs), np.float64(deviation) * normals)
+    expected = m + half_width * noise.reshape(m.shape)
+    np.testing.assert_allclose(p.explore(jnp.float32(normals)), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_noise_changes_its_deviations_and_not_the_features():
+    head = PolicyHead(Box(-1.0, 1.0, (2,)), deviation="of_noise", log_std=-1.0)
+    params = head.init(random.key(0), FEATURES)
+    assert params["params"]["log_std"].shape == (4, 2)
+    spread = lambda params, features: head.apply(params, features).distribution.scale.sum()
+    by_params, by_features = jax.grad(spread, (0, 1))(params, FEATURES)
+    assert (by_features == 0).all() and (by_params["params"]["log_std"] > 0).all()
+    variance = jnp.square(FEATURES).sum(1, keepdims=True) * np.exp(-2.0)
+    scales = head.apply(params, FEATURES).distribution.scale
+    np.testing.assert_allclose(scales, jnp.sqrt(variance + 1e-6).repeat(2, 1), rtol=1e-5)
+
+
+@pytest.mark.parametrize("space", [Box(-2.0, 2.0, (2,)), Box(0.0, 1.0, ())])
+def test_squashed_state_dependent_noise(space):
+    """Against the change of variables of tanh, in float64."""
+    _, mean, inputs, deviation = noisy(space)
+    mean, deviation = 0.5 * mean, 0.3 * deviation
+    p = SquashedStateDependentNormal(space, mean, inputs, deviation)
+    center, half_width = (np.float64(x) for x in scale(space))
+    variance = np.float64(inputs) ** 2 @ np.float64(deviation) ** 2 + 1e-6
+    spread = np.sqrt(variance).reshape(mean.shape)
+    action, log_prob = p.sample_and_log_prob(seed=random.key(0))
+    before = np.arctanh((np.float64(action) - center) / half_width)
+    derivative = half_width * (1 - np.tanh(before) ** 2)
+    expected = scipy.stats.norm.logpdf(before, np.float64(mean), spread) - np.log(derivative)
+    np.testing.assert_allclose(log_prob, expected.reshape(5, -1).sum(1), rtol=2e-3, atol=2e-3)
+    normals = np.random.default_rng(2).normal(size=(5, *deviation.shape))
+    noise = np.einsum("bf,bfa->ba", np.float64(inputs), np.float64(deviation) * normals)
+    within = np.tanh(np.float64(mean) + noise.reshape(mean.shape))
+    np.testing.assert_allclose(
+        p.explore(jnp.float32(normals)), center + half_width * within, atol=1e-4
+    )
+    np.testing.assert_allclose(p.mode(), center + half_width * np.tanh(np.float64(mean)), atol=1e-5)

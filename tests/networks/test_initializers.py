@@ -11,6 +11,7 @@ from scipy import stats
 
 from jaxrl.core import errors, random
 from jaxrl.networks import initializers
+from jaxrl.networks.dense import dense, hidden_dense
 
 
 def gram_error(weights, scale):
@@ -138,3 +139,23 @@ def test_runs_that_are_vmapped_draw_one_at_a_time():
         for found, shape in zip(drawn, shapes, strict=True):
             expected = jax.nn.initializers.orthogonal()(keys[number], shape)
             np.testing.assert_array_equal(found, expected)
+
+
+def test_weights_and_biases_as_pytorchs_are_uniform_by_the_number_of_inputs():
+    """A layer's kernel and bias are uniform between -+1 / sqrt(inputs)."""
+    x = jnp.ones((2, 400))
+    for make in (dense, hidden_dense):
+        layer = make(300, initializers.initializer("torch", 5.0))
+        params = layer.init(random.key(0), x)["params"]
+        assert set(params) == {"kernel", "bias"}
+        for values in params.values():
+            assert stats.kstest(np.ravel(values) * 20, "uniform", (-1, 2)).pvalue > 1e-3
+        out = layer.apply({"params": params}, x)
+        expected = np.asarray(params["kernel"], np.float64).sum(0) + np.asarray(params["bias"])
+        np.testing.assert_allclose(out[0], expected, atol=1e-4)
+
+
+def test_other_layers_begin_with_biases_of_zero():
+    for name in ("lecun", "orthogonal"):
+        params = dense(3, initializers.initializer(name, 1.0)).init(random.key(0), jnp.ones((1, 4)))
+        assert (params["params"]["bias"] == 0).all()

@@ -19,7 +19,8 @@ from jaxrl.algorithms.continuous_control.shared.hooks import (
 )
 from jaxrl.core.types import Array, Environment, TimeStep
 from jaxrl.kit import AlgorithmBuilder, LossOutput, Part, Recipe, group, loss
-from jaxrl.kit.groups import Target
+from jaxrl.kit.exploration import NO_NOISE
+from jaxrl.kit.groups import StateDependentNoise, Target
 
 
 @group
@@ -28,6 +29,7 @@ class Config(soft.Soft):
     (arXiv:1812.05905)."""
 
     target: Target = Target(rate=0.005)
+    gsde: StateDependentNoise = StateDependentNoise()
 
 
 class NextValues(Protocol):
@@ -64,6 +66,7 @@ def recipe(
         of a term.
     """
     sample = soft.sample_in_half_widths(env.action_space)
+    noise = getattr(config, "gsde", NO_NOISE)  # a variant without a replay buffer explores nothing
     size = soft.action_size(env.action_space)
 
     def sampled_values(net, timestep):
@@ -101,11 +104,12 @@ def recipe(
 
     plain = soft.soft_actor_critic(
         env,
-        soft.actor_network(env, config.torso),
+        soft.actor_network(env, config.torso, noise=noise),
         soft.critic_network(env, config.torso, config.num_critics),
         config.optimizer,
         config.target,
         (critic_loss, actor_loss, temperature_loss),
+        noise=noise,
     )
     return dataclasses.replace(plain, parts={**plain.parts, **critic_parts})
 

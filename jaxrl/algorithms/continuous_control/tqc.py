@@ -16,7 +16,7 @@ from jaxrl.algorithms.continuous_control.shared import soft
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Environment
 from jaxrl.kit import AlgorithmBuilder, LossOutput, Recipe, group, loss, static
-from jaxrl.kit.groups import Target, Torso
+from jaxrl.kit.groups import StateDependentNoise, Target, Torso
 
 
 @group
@@ -26,6 +26,7 @@ class Config(soft.Soft):
     replay's capacity and warm-up, a million and 256 there."""
 
     target: Target = Target(rate=0.005)
+    gsde: StateDependentNoise = StateDependentNoise()
     critic: Torso = Torso(hidden=(512, 512, 512))
     """Hidden layers of each critic."""
     num_critics: int = static(5, low=1)
@@ -63,11 +64,12 @@ def recipe(env: Environment, config: Config) -> Recipe:
     actor_loss = soft.actor_loss(space, lambda z: z.mean((-2, -1))[..., None])
     return soft.soft_actor_critic(
         env,
-        soft.actor_network(env, config.torso),
+        soft.actor_network(env, config.torso, noise=config.gsde),
         soft.critic_network(env, config.critic, config.num_critics, quantiles),
         config.optimizer,
         config.target,
         (critic_loss, actor_loss, soft.temperature_loss(space, actor_loss)),
+        noise=config.gsde,
     )
 
 

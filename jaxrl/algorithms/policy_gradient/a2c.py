@@ -18,7 +18,15 @@ from jaxrl.algorithms.policy_gradient.shared.actor_critic import (
 )
 from jaxrl.core.types import Environment
 from jaxrl.kit import AlgorithmBuilder, LossOutput, Net, Recipe, group, hyper, loss
-from jaxrl.kit.groups import LinearImageTorso, Memory, Optimizer, RolloutNormalization, Rollouts
+from jaxrl.kit.exploration import check_noise
+from jaxrl.kit.groups import (
+    LinearImageTorso,
+    Memory,
+    Optimizer,
+    RolloutNormalization,
+    Rollouts,
+    StateDependentNoise,
+)
 
 
 @group
@@ -35,6 +43,7 @@ class Config:
     The step size, the norm and the epsilon are those of OpenAI Baselines' a2c. Both decay the step
     size linearly to 0 at the end of the run (here: `learning_rate_steps`)."""
     normalization: RolloutNormalization = RolloutNormalization()
+    gsde: StateDependentNoise = StateDependentNoise()
     discount: float = hyper(0.99, low=0, high=1)
     """Discount factor per step."""
     gae_lambda: float = hyper(1.0, low=0, high=1)
@@ -62,13 +71,17 @@ def recipe(env: Environment, config: Config) -> Recipe:
         x = estimate_advantages(net, batch)
         return report(net, x).descend(a2c_loss, x, mask=batch.mask, weight=batch.weight)
 
-    network = policy_network(env, config.torso, config.memory)
-    return actor_critic_recipe(env, network, config.optimizer, (a2c_loss,), update)
+    network = policy_network(env, config.torso, config.memory, noise=config.gsde)
+    return actor_critic_recipe(
+        env, network, config.optimizer, (a2c_loss,), update, noise=config.gsde
+    )
 
 
 def check(env: Environment, config: Config, name: str) -> None:
-    """Raise `UserError` for an action space without a policy head, or invalid memory settings."""
+    """Raise `UserError` for an action space without a policy head, invalid memory settings, and
+    state-dependent noise of actions that are no `Box`."""
     check_policy(env, config.torso, config.memory, name)
+    check_noise(env, config.gsde, name)
 
 
 a2c = AlgorithmBuilder("a2c", Config, recipe, check=check)

@@ -40,6 +40,7 @@ from jaxrl.kit import (
     loss,
     static,
 )
+from jaxrl.kit.exploration import check_noise
 from jaxrl.kit.groups import (
     INF,
     ImageTorso,
@@ -48,6 +49,7 @@ from jaxrl.kit.groups import (
     Passes,
     RolloutNormalization,
     Rollouts,
+    StateDependentNoise,
 )
 
 
@@ -64,6 +66,7 @@ class Config:
     linearly to 0). The norm of 0.5 and the epsilon are those of their code (OpenAI Baselines,
     ppo2)."""
     normalization: RolloutNormalization = RolloutNormalization()
+    gsde: StateDependentNoise = StateDependentNoise()
 
     heads: int = static(0, low=0)
     """Number of linear heads of policy and value, one per task, selected by a one-hot in the goal
@@ -104,7 +107,7 @@ def objective(net: Net, x: Sample, policy: Any, value: Array) -> LossOutput:
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
-    network = policy_network(env, config.torso, config.memory, config.heads)
+    network = policy_network(env, config.torso, config.memory, config.heads, noise=config.gsde)
 
     def step(net, minibatch):
         if config.normalize_advantage:
@@ -118,16 +121,20 @@ def recipe(env: Environment, config: Config) -> Recipe:
         limit = net.hyper.passes.target_kl
         return report(net, x).epochs(config.passes, window, step, unit=unit, max_drift=limit)
 
-    return actor_critic_recipe(env, network, config.optimizer, (ppo_loss,), update, config.record)
+    return actor_critic_recipe(
+        env, network, config.optimizer, (ppo_loss,), update, config.record, config.gsde
+    )
 
 
 def check(env: Environment, config: Config, name: str) -> None:
     """Raise `UserError` if `env` and `config` do not fit.
 
     That is an action space without a policy head, a window that does not divide into the
-    minibatches, or heads that no time step selects.
+    minibatches, heads that no time step selects, or state-dependent noise of actions that are no
+    `Box`.
     """
     check_policy(env, config.torso, config.memory, name)
+    check_noise(env, config.gsde, name)
     if "logits" in config.record and not isinstance(env.action_space, Discrete):
         raise UserError(
             f"record asks for logits, which only discrete actions have; '{env.name}' has "

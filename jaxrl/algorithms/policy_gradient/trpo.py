@@ -29,7 +29,15 @@ from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Array, Environment, Tree
 from jaxrl.kit import AlgorithmBuilder, Minibatch, Net, Part, Recipe, group, hyper, loss, static
 from jaxrl.kit.acting import sample_with_log_prob
-from jaxrl.kit.groups import Optimizer, Passes, RolloutNormalization, Rollouts, Torso
+from jaxrl.kit.exploration import check_noise, remember_noise
+from jaxrl.kit.groups import (
+    Optimizer,
+    Passes,
+    RolloutNormalization,
+    Rollouts,
+    StateDependentNoise,
+    Torso,
+)
 from jaxrl.networks.actor_critic import Actor
 from jaxrl.networks.critics import Value
 from jaxrl.networks.heads import check_action_space
@@ -50,10 +58,13 @@ class Config:
     """Optimizer of the value function: Adam, 1e-3."""
     normalization: RolloutNormalization = RolloutNormalization()
     """Normalization of observations and rewards: off here; Baselines standardizes observations."""
+    gsde: StateDependentNoise = StateDependentNoise()
     iterations: int = static(10, low=1)
     """Number of conjugate gradient iterations; 10 as also in the paper's appendix C.1."""
     backtracks: int = static(10, low=1)
-    """Maximum number of steps tried in the line search, each half as long as the previous one."""
+    """Maximum number of steps tried in the line search."""
+    shrinkage: float = static(0.5, above=0, below=1)
+    """Length of each step tried in the line search, relative to the previous one."""
 
     max_kl: float = hyper(0.01, above=0)
     """Largest mean KL divergence from the behavior policy (delta). 0.01 is also in the paper's
@@ -89,15 +100,21 @@ def fisher(objective: Objective, params: Tree) -> Callable[[Tree], Tree]:
 
 
 def line_search(
-    objective: Objective, params: Tree, step: Tree, max_kl: Array, tries: int
+    objective: Objective,
+    params: Tree,
+    step: Tree,
+    max_kl: Array,
+    tries: int,
+    shrinkage: float = 0.5,
 ) -> tuple[Tree, dict[str, Array]]:
-    """Return the parameters after the first of `step`, step / 2, step / 4... that improves the
-    surrogate within `max_kl`, or `params` if none of `tries` steps does; and metrics."""
+    """Return the parameters after the first of `step`, `shrinkage` * step, `shrinkage`^2 * step...
+    that improves the surrogate within `max_kl`, or `params` if none of `tries` steps does; and
+    metrics."""
     before, none = objective(params)
 
     def attempt(state):
         tried, _, _ = state
-        new = jax.tree.map(lambda p, s: p + 0.5**tried * s, params, step)
+        new = jax.tree.map(lambda p, s: p + shrinkage**tried * s, params, step)
         loss, kl = objective(new)
         good = (loss < before) & (kl <= max_kl)
         metrics = {"accepted": good, "improvement": before - loss, "kl": kl}
@@ -109,13 +126,13 @@ def line_search(
     return params, metrics | {"accepted": metrics["accepted"].astype(jnp.float32)}
 
 
-def improve_policy(net: Net, x: Sample, iterations: int, tries: int) -> Net:
+def improve_policy(net: Net, x: Sample, iterations: int, tries: int, shrinkage: float = 0.5) -> Net:
     """Take the policy step for a window (appendix C)."""
     h, params, objective = net.hyper, net.parts["actor"].params, make_objective(net, x)
     gradient = jax.grad(lambda p: objective(p)[0])(params)
     product = fisher(objective, params)
     step = gradients.natural_gradient_step(product, gradient, h.max_kl, iterations, h.damping)
-    params, metrics = line_search(objective, params, step, h.max_kl, tries)
+    params, metrics = line_search(objective, params, step, h.max_kl, tries, shrinkage)
     norm = optax.tree.norm(gradient)
     return net.with_params(actor=params).report(actor_grad_norm=norm, **metrics)
 
@@ -129,33 +146,39 @@ def value_loss(net: Net, x: Sample) -> Array:
 def recipe(env: Environment, config: Config) -> Recipe:
     torso, timestep = config.torso, example_timestep(env)
     sizes = torso.hidden, torso.activation, torso.initializer
-    actor = Actor(env.observation_space, env.action_space, *sizes, bounded_mean=False)
+    noise = config.gsde
+    kind = {"deviation": "of_noise", "log_std": noise.log_std} if noise.enabled else {}
+    actor = Actor(env.observation_space, env.action_space, *sizes, bounded_mean=False, **kind)
 
     def update(net, batch):
         x = batch.transitions
         x = sample_of(net, batch, net.critic(x.timestep), net.critic(x.next_timestep))
         entropy, explained = net.actor(x.timestep).entropy(), losses.explained_variance
         net = net.report(entropy=entropy.mean(), explained_variance=explained(x.value, x.target))
-        net = improve_policy(net, standardize(x), config.iterations, config.backtracks)
+        net = improve_policy(
+            net, standardize(x), config.iterations, config.backtracks, config.shrinkage
+        )
         window = Minibatch(x, batch.mask, batch.weight)
         return net.epochs(config.passes, window, lambda net, x: net.descend(value_loss, x))
 
-    return Recipe(
+    plain = Recipe(
         parts={
             "actor": Part(actor, (timestep,)),  # changed only by the line search
             "critic": Part(Value(env.observation_space, *sizes), (timestep,), config.optimizer),
         },
-        act=sample_with_log_prob("actor"),
+        act=sample_with_log_prob("actor", noise),
         losses=(value_loss,),
         update=update,
         needs=("transitions.extras.log_prob",),
     )
+    return remember_noise(plain, "actor") if noise.enabled else plain
 
 
 def check(env: Environment, config: Config, name: str) -> None:
-    """Raise `UserError` for an action space without a policy head, a window that does not divide
-    into the minibatches, and early stopping."""
+    """Raise `UserError` for an action space without a policy head, state-dependent noise of actions
+    that are no `Box`, a window that does not divide into the minibatches, and early stopping."""
     check_action_space(env.action_space, name)
+    check_noise(env, config.gsde, name)
     settings.refuse(config, ("passes.early_stop",), "the line search keeps the policy near, not it")
     x = config.rollouts
     config.passes.check(x.num_envs, x.num_steps, x.num_shards)

@@ -110,6 +110,16 @@ def test_the_line_search_halves_until_both_conditions_hold():
     assert found(0.09)[0] == np.float32(0.09)  # the first step
 
 
+@pytest.mark.parametrize("shrinkage", [0.5, 0.8, 0.1])
+def test_steps_shrink_by_the_given_factor(shrinkage):
+    """The step taken is the longest power of the factor within the bound on the divergence."""
+    objective = lambda p: (-p, p**2)
+    one, bound = jnp.float32(1), jnp.float32(0.01)
+    params, _ = trpo.line_search(objective, jnp.float32(0), one, bound, 20, shrinkage)
+    tried = shrinkage ** np.arange(20)
+    np.testing.assert_allclose(params, tried[tried <= 0.1001][0], rtol=1e-5)
+
+
 @pytest.mark.parametrize("what", ["too far", "no better", "too few tries", "no number"])
 def test_a_rejected_step_leaves_the_parameters(what):
     loss = {"no better": lambda p: p**2, "no number": lambda p: jnp.where(p == 1, 0, jnp.nan)}

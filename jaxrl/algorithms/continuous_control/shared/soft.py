@@ -19,7 +19,8 @@ from jaxrl.core.spaces import Space
 from jaxrl.core.types import Array, Environment, Key
 from jaxrl.kit import Loss, LossOutput, Part, Recipe, group, hyper, loss, static
 from jaxrl.kit.acting import sample
-from jaxrl.kit.groups import Optimizer, Replay, Target, Torso
+from jaxrl.kit.exploration import NO_NOISE, remember_noise
+from jaxrl.kit.groups import Optimizer, Replay, StateDependentNoise, Target, Torso
 from jaxrl.networks.actor_critic import Actor
 from jaxrl.networks.critics import ActionValues
 from jaxrl.networks.heads import check_bounded, scale
@@ -143,9 +144,15 @@ def critic_network(
 
 
 def actor_network(
-    env: Environment, torso: Torso, normalization: Callable[[], Any] | None = None
+    env: Environment,
+    torso: Torso,
+    normalization: Callable[[], Any] | None = None,
+    noise: StateDependentNoise = NO_NOISE,
 ) -> Actor:
-    """Return a policy that squashes its actions into their bounds."""
+    """Return a policy that squashes its actions into their bounds.
+
+    normalization: of each layer, as `MLP` takes it. noise: of exploration.
+    """
     return Actor(
         env.observation_space,
         env.action_space,
@@ -154,6 +161,8 @@ def actor_network(
         torso.initializer,
         normalization=normalization,
         squashed=True,
+        deviation="of_noise" if noise.enabled else "learned",
+        log_std=noise.log_std if noise.enabled else 0.0,
     )
 
 
@@ -165,6 +174,7 @@ def soft_actor_critic(
     target: Target | None,
     losses: Sequence[Loss],
     delay: int = 1,
+    noise: StateDependentNoise = NO_NOISE,
 ) -> Recipe:
     """Return the recipe of a soft actor-critic.
 
@@ -172,6 +182,7 @@ def soft_actor_critic(
         networks; None for none.
     losses: of critics, actor and temperature.
     delay: critic updates per update of policy and temperature.
+    noise: of exploration; the actor must have been made with the same.
     """
     critic_loss, actor_loss, temperature_loss = losses
     timestep, space = example_timestep(env), env.action_space
@@ -182,16 +193,17 @@ def soft_actor_critic(
         return net.descend(temperature_loss, batch, every=delay).update_targets()
 
     inputs = (timestep, spaces.example(space)[None])
-    return Recipe(
+    recipe = Recipe(
         parts={
             "actor": Part(actor, (timestep,), optimizer),
             "critic": Part(critic, inputs, optimizer, target),
             "temperature": Part(Positive(), (), optimizer),
         },
-        act=sample("actor", space),
+        act=sample("actor", space, noise),
         losses=losses,
         update=update,
     )
+    return remember_noise(recipe, "actor") if noise.enabled else recipe
 
 
 def check(env: Environment, config: Any, name: str) -> None:

@@ -13,8 +13,9 @@ from jaxrl import losses
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Array, Batch, Environment, TimeStep, Tree, struct
 from jaxrl.kit import Loss, Minibatch, Net, Part, Recipe, Update
-from jaxrl.kit.acting import Act, choose
-from jaxrl.kit.groups import Memory, Torso
+from jaxrl.kit.acting import Act, choose_action
+from jaxrl.kit.exploration import NO_NOISE, remember_noise
+from jaxrl.kit.groups import Memory, StateDependentNoise, Torso
 from jaxrl.networks.actor_critic import ActorCritic, check_transformer, context_length
 from jaxrl.networks.encoders import check_image
 from jaxrl.networks.heads import check_action_space
@@ -112,32 +113,43 @@ def actor_critic_recipe(
     losses: Sequence[Loss],
     update: Update,
     record: tuple[str, ...] = (),
+    noise: StateDependentNoise = NO_NOISE,
 ) -> Recipe:
     """Return the recipe of one actor-critic that acts by sampling and learns from windows.
 
-    optimizer: a settings group. record: see `sample_and_record`.
+    optimizer: a settings group. record: see `sample_and_record`. noise: of exploration; the network
+    must have been made with the same.
     """
     inputs = (example_timestep(env), network.initial(1))
-    return Recipe(
+    recipe = Recipe(
         parts={"actor_critic": Part(network, inputs, optimizer)},
-        act=sample_and_record(record),
+        act=sample_and_record(record, noise=noise),
         losses=losses,
         update=update,
         memory=network.initial,
         needs=("transitions.extras.log_prob", "memory"),
     )
+    return remember_noise(recipe, "actor_critic") if noise.enabled else recipe
 
 
-def sample_and_record(record: tuple[str, ...] = (), part: str = "actor_critic") -> Act:
+def sample_and_record(
+    record: tuple[str, ...] = (),
+    part: str = "actor_critic",
+    noise: StateDependentNoise = NO_NOISE,
+) -> Act:
     """Return an act function that samples from the actor-critic `part` and records `log_prob`.
 
     record: further outputs to record: "logits" (of discrete actions), "value".
+    noise: of exploration. With state-dependent noise the memory is a `NoisyMemory`.
     """
 
     def act(net, timestep, memory, key, greedy):
-        policy, value, memory = getattr(net, part)(timestep, memory)
+        own = memory.network if noise.enabled else memory
+        policy, value, own = getattr(net, part)(timestep, own)
+        action, memory = choose_action(net, policy, memory, noise, key, greedy)
+        memory = dataclasses.replace(memory, network=own) if noise.enabled else own
         # Stopped, so that the gradient of the log-probability is the score, also of a normal.
-        action = jax.lax.stop_gradient(choose(policy, key, greedy))
+        action = jax.lax.stop_gradient(action)
         extras = {"log_prob": policy.log_prob(action), "value": value}
         if "logits" in record:
             extras["logits"] = policy.logits
@@ -153,12 +165,14 @@ def policy_network(
     heads: int = 0,
     deviation: str = "learned",
     values: int = 0,
+    noise: StateDependentNoise = NO_NOISE,
 ) -> ActorCritic:
     """Return the network of an actor-critic for `env`.
 
     heads: number of tasks, each with its own linear head; 0 for one head that all share.
     deviation: of normal policies; see `networks.heads.PolicyHead`.
     values: length of the value, if it is a vector; 0 for a number.
+    noise: of exploration; state-dependent noise takes the place of `deviation`.
     """
     return ActorCritic(
         env.observation_space,
@@ -172,8 +186,9 @@ def policy_network(
         attention_heads=memory.attention_heads,
         context=context_length(env) if memory.transformer else 0,
         channels=torso.channels,
-        deviation=deviation,
+        deviation="of_noise" if noise.enabled else deviation,
         values=values,
+        log_std=noise.log_std if noise.enabled else 0.0,
     )
 
 
