@@ -33,6 +33,8 @@ class ActorCritic(nn.Module):
 
     With `values` > 0 the value is a vector of that length, along a last axis.
 
+    With `frozen` > 0 no gradient reaches so many lower blocks of the transformer and the embedding.
+
     Memory is `()` without recurrence, [B, recurrent] with a GRU, a `Cache` with a transformer.
     """
 
@@ -50,6 +52,7 @@ class ActorCritic(nn.Module):
     deviation: str = "learned"  # as in `PolicyHead`
     values: int = 0
     log_std: float = 0.0  # as in `PolicyHead`
+    frozen: int = 0
 
     def setup(self):
         self.convolution = image_encoder(self.observation_space, self.channels, self.activation)
@@ -118,9 +121,8 @@ class ActorCritic(nn.Module):
     def _core(self) -> Any:
         if not self.layers:
             return GRU(self.recurrent, parent=None)
-        return Transformer(
-            self.recurrent, self.context, self.layers, self.attention_heads, parent=None
-        )
+        sizes = self.recurrent, self.context, self.layers, self.attention_heads
+        return Transformer(*sizes, self.frozen, parent=None)
 
     def initial(self, n: int) -> Tree:
         """Return the memory [n] before an episode's first step."""

@@ -118,8 +118,11 @@ class CachedDecoder(nn.Module):
     Subclasses have a `length`, the number of slots: the longest episode, plus one if the value of a
     truncated step's successor is needed. Later steps overwrite the last slot. They have a number of
     `layers`, and in `setup` make `blocks`, each with `project`, `finish` and `axes` as those of
-    `Block`, and `norm`.
+    `Block`, and `norm`. No gradient flows below the first `frozen` of these, so that they stay as
+    they are, as does what is below them.
     """
+
+    frozen = 0
 
     def place(self, x: Array, slot: Array) -> Array:
         """Return the input of the first layer at these positions: x [..., width], slot [...]."""
@@ -143,6 +146,7 @@ class CachedDecoder(nn.Module):
             values.append(write(old_values, slot, value))
             found = attention(query, keys[-1], values[-1], visible, f"b{block.axes}")
             x = block.finish(x, found)
+            x = jax.lax.stop_gradient(x) if len(keys) == self.frozen else x
         return self.norm(x), Cache(tuple(keys), tuple(values), memory.position + 1)
 
     def unroll(self, x: Array, first: Array, memory: Cache) -> tuple[Array, Cache]:
@@ -205,6 +209,7 @@ class CachedDecoder(nn.Module):
             x, key, value = attend_again(block, x, slot, old_keys, old_values, visible)
             keys.append(key)
             values.append(value)
+            x = jax.lax.stop_gradient(x) if len(keys) == self.frozen else x
         return x, keys, values
 
     def _layers(self, memory: Cache) -> Iterator[tuple[Any, Array, Array]]:
@@ -221,12 +226,14 @@ class CachedDecoder(nn.Module):
 
 class Transformer(CachedDecoder):
     """A transformer decoder over the steps of an episode, with learned positions (Vaswani et al.,
-    2017, arXiv:1706.03762; the order of layers is GPT-2's). `length` is as in `CachedDecoder`."""
+    2017, arXiv:1706.03762; the order of layers is GPT-2's). `length` and `frozen` are as in
+    `CachedDecoder`."""
 
     width: int
     length: int
     layers: int = 2
     heads: int = 2
+    frozen: int = 0
 
     def setup(self):
         scale = nn.initializers.normal(0.1)

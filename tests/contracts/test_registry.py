@@ -210,6 +210,7 @@ GATHERED = {
         [
             *(name for name, family in TODAY.families.items() if family == "tokens"),
             *("self_redteam", "pasodoble", "ssp", "spc", "vision_zero", "glider", "mae", "comas"),
+            "flag_trader",
             *("a_lol", "a_lol_value"),
             *("spiral", "dpo", "online_dpo", "orpo", "simpo", "cpo", "kto", "t_reg"),
             *("nash_mirror_prox", "egpo", "nash_md", "inpo", "sppo", "rebel"),

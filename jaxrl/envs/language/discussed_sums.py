@@ -44,13 +44,13 @@ class Memory:
 
 @functools.cache
 def discussed_sums(
-    agents: int = 4, rounds: int = 2, shown: int = 2, terms: int = 2, base: int = 5
+    agents: int = 2, rounds: int = 2, shown: int = 2, terms: int = 2, base: int = 5
 ) -> Environment:
     """Solve a sum, evaluate each other's solutions, and score them after their evaluations.
 
-    In each of `rounds` (R, 2) rounds each of `agents` (A, 4) agents writes a solution, then each
-    solution is evaluated, then scored, by agents in a drawn order, each of them once. All are
-    readers who see nothing but (`tokens["reader"]`):
+    In each of `rounds` (R, 2) rounds each of `agents` (A, 2) agents writes a solution, then each
+    solution is evaluated, then scored, by agents in a drawn order, each of them once. Each is a new
+    reader (`tokens["reader"]`), who sees nothing but this:
 
     a solver      `@3+4:` and, for `shown` (S, 2) discussions of the last round, drawn without
                   replacement, solution and evaluation, `23`, or `..` in the first round;
@@ -69,7 +69,7 @@ def discussed_sums(
     its evaluations name the right answer, and its scores agree.
 
     The workflow is that of Xue et al., 2025, "CoMAS: co-evolving multi-agent systems via
-    interaction rewards", arXiv:2510.08529, by the authors' code, where language models solve
+    interaction rewards", arXiv:2510.08529, by the authors' code, where four language models solve
     problems of mathematics, programming and science. Raises `UserError` unless 1 <= S <= A <= 8,
     1 <= R <= 4, 2 <= terms <= 6 and 4 <= base <= 10.
     """

@@ -60,6 +60,7 @@ masked out. Each algorithm's file states how answers are judged and the loss of 
 | pass_at_k | for pass@k | the same | token |
 | token_ppo | of each token, by a critic, less the divergence | clipped surrogate | token |
 | rlgf | the same, of what the policy wrote of an answer | the same, and the divergence | token |
+| flag_trader | as token_ppo, but for the divergence | as token_ppo, and the divergence | token |
 | ma_rlhf | as token_ppo, of each macro action | the same | token |
 | nlpo | as token_ppo, of tokens in the nucleus of a masking policy | the same | token |
 | ppo_max | the same, of rewards on a known scale, by a critic of its own | the same | token |
