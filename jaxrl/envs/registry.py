@@ -148,6 +148,7 @@ BUILT_IN = {
     "push_play": "jaxrl.envs.planar.push_play:push_play",
     "push_skills": "jaxrl.envs.planar.push_skills:push_skills",
     # particles
+    "crossing": "jaxrl.envs.particles.crossing:crossing",
     "simple_adversary": "jaxrl.envs.particles.adversary:simple_adversary",
     "simple_speaker_listener": "jaxrl.envs.particles.speaker_listener:simple_speaker_listener",
     "simple_spread": "jaxrl.envs.particles.spread:simple_spread",

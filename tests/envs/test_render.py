@@ -161,6 +161,7 @@ STEP_SECONDS = {
     "cartpole": 0.02,
     "cartpole_swingup": 0.01,
     "cheetah": 0.05,
+    "crossing": 0.5,
     "double_mass": 0.2,
     "double_pendulum": 0.05,
     "hopper": 0.008,

@@ -117,7 +117,7 @@ def test_losses_are_those_by_hand():
 
 
 def test_a_follower_may_take_the_mean_as_given():
-    """With a critic that values the mean action alone, only the gradient through it is left."""
+    """A critic that values the mean action alone leaves only the gradient through it is left."""
     x = jax.tree.map(jnp.asarray, transitions())
 
     def gradient(through):
@@ -144,7 +144,7 @@ def test_no_gradient_of_the_leader_goes_through_the_answer():
     assert float(jax.grad(total)(0.0)) == 0
 
 
-def changed(before, after):
+def parts_that_differ(before, after):
     """Return the parts whose parameters differ."""
     same = lambda a, b: all(map(np.array_equal, jax.tree.leaves(a), jax.tree.leaves(b)))
     return {n for n, p in before.parts.items() if not same(p.params, after.parts[n].params)}
@@ -157,7 +157,7 @@ def test_followers_clone_at_first_and_then_all_learn():
     step, moved = jax.jit(algorithm.step), []
     for i in range(4):
         after, _ = step(state, random.key(i))
-        moved.append(changed(state.agent, after.agent))
+        moved.append(parts_that_differ(state.agent, after.agent))
         state = after
     everybody = {"government", "households", "government_critic", "households_critic"}
     assert moved == [{"households"}, {"households"}, everybody, everybody]
