@@ -109,7 +109,8 @@ CLAIM = Exact(
     "sampler has two steps; expectations of the loss are of 80,000 chains, which set the "
     "tolerance.",
     notes="It was declared twice before, and compiled too slowly to end on a busy machine: first "
-    "with a smaller tolerance, 0.005, then with another generator. Between these it was tried on other seeds.",
+    "with a smaller tolerance, 0.005, then with another generator. Between these it was tried on "
+    "other seeds.",
     parts=("jaxrl/algorithms/diffusion/rocm.py", "jaxrl/diffusion/processes.py"),
     errors=errors,
     planted={
