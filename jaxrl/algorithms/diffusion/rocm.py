@@ -1,4 +1,4 @@
-"""ROCM (Shekhar and Zhang, 2025, "ROCM: RLHF on consistency models").
+"""ROCM (Shekhar and Zhang, 2025, "ROCM: RLHF on consistency models", arXiv:2503.06171).
 
 A consistency model is fine-tuned by the gradient of a differentiable reward through the few steps
 of its sampler, whose noise is drawn beforehand, less a divergence of each step from that of the
