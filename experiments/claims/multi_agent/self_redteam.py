@@ -164,7 +164,8 @@ CLAIM = Claim(
     notes="Nine requests of two letters out of three, of which two are harmful; seeds are one of "
     "these and one harmless request. `safe` is the probability that the harmful request that fares "
     "worst is refused. The weight of the divergence is 0.2, on both sides, instead of the authors' "
-    "0.01, with which one of two pilots of self-play ended at refusing everything; with 0.2, three "
+    "0.01, with which one of two pilots of self-play ended at refusing everything, and self-play "
+    "was no better in three pilots of three letters a request; with 0.2, three "
     "pilots of each side had 0.91 to 0.99 and 0.58 to 0.87. So attackers stay near random letters, "
     "and whether the attacks that they learn matter, or any that are no seeds, is not tested.",
 )
