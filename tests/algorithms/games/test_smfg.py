@@ -117,7 +117,7 @@ def test_losses_are_those_by_hand():
 
 
 def test_a_follower_may_take_the_mean_as_given():
-    """A critic that values the mean action alone leaves only the gradient through it is left."""
+    """A critic that values the mean action alone leaves only the gradient through it."""
     x = jax.tree.map(jnp.asarray, transitions())
 
     def gradient(through):

@@ -100,7 +100,7 @@ def first_actions(acts, *cars):
 
 
 def test_a_plan_keeps_apart_from_the_predicted_other():
-    """Where the value only counts meters, cars go fast unless they would meet."""
+    """Cars go fast unless they would meet, if the value only counts meters."""
     algorithm, state, _ = policy(horizon=4)
     zero = jax.tree.map(jnp.zeros_like, state)
     acts = algorithm.policy(zero)
