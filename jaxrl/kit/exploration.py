@@ -2,9 +2,9 @@
 for robotic reinforcement learning", arXiv:2005.05719).
 
 The noise of an action is a linear function of the policy's last features, epsilon = features @
-matrix, so that it is equal in equal states until the matrix is drawn anew: every few steps
-(section 3.2), and at the start of rollouts, that is, after each update, as in Stable-Baselines3.
-It is also drawn anew at the start of an episode, as in the original state-dependent exploration.
+matrix, so that it is equal in equal states until the matrix is drawn anew: every few steps, and at
+the start of rollouts, that is, after each update, as in Stable-Baselines3. It is also drawn anew at
+the start of an episode, as in the original state-dependent exploration.
 
 The matrix is part of the policy's memory: its entries are normal, with the standard deviations that
 the policy's head has learned (`networks.heads.StateDependentNormal`). A recipe acts by

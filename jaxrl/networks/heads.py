@@ -262,8 +262,8 @@ class StateDependentNormal(distrax.Independent):
 
     mean: [..., *shape]. features: [..., F]. deviation: [F, size], size the product of `shape`.
 
-    Source: Raffin, Kober and Stulp, 2020, arXiv:2005.05719, equations 4 to 6; the constant is that
-    of Stable-Baselines3.
+    Source: Raffin, Kober and Stulp, 2020, arXiv:2005.05719; the constant is that of
+    Stable-Baselines3.
     """
 
     def __init__(self, space: Box, mean: Array, features: Array, deviation: Array):

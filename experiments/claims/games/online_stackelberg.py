@@ -15,7 +15,7 @@ from jaxrl import solvers
 from jaxrl.core.types import Array, Key
 from jaxrl.exact import stackelberg
 
-ACTIONS, ROUNDS, NOISE, EXPLORATION = 3, 10_000, 0.1, 0.2
+ACTIONS, ROUNDS, NOISE, EXPLORATION = 3, 40_000, 0.1, 0.2
 RESPONSES = np.asarray(list(itertools.product(range(ACTIONS), repeat=ACTIONS)), np.int32)
 MARGIN = 0.02  # leads below it are not counted, since a learner would take too long to see them
 Manipulate = Callable[..., Array]  # like `stackelberg.best_manipulation`
@@ -116,13 +116,11 @@ CLAIM = Exact(
     mutations=(
         Mutation("the myopic response", "jaxrl.exact.stackelberg:best_manipulation", myopic),
     ),
-    diagnosis="The part about manipulation has no errors: the leader who learns is what misses. "
-    "Why was not tested. A leader by UCB keeps the rewards of the time when its follower still "
-    "explored in its means, so an action may look bad for long; a leader who forgets, a follower "
-    "who explores first, and more rounds (a pilot of 20 random games had 20,000, and no error) "
-    "were not tried.",
     notes="A game is that of 32 random ones, with payoffs uniform on [0, 1], in which manipulation "
     "gains most, so that it matters. Rewards have normal noise of 0.1. The last pair of actions is "
-    "the most frequent of the last tenth of 10,000 rounds. The best of all responses is found by "
-    "enumeration.",
+    "the most frequent of the last tenth of 40,000 rounds. The best of all responses is found by "
+    "enumeration. A second design: in the first, of 10,000 rounds, the leader who learns was 0.14 "
+    "to 0.19 below the Stackelberg value on 3 of 20 seeds, and nothing else had an error. A leader "
+    "by UCB keeps the rewards of the time when its follower still explored in its means, so an "
+    "action may look bad for long.",
 )

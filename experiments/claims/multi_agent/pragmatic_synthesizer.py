@@ -18,7 +18,7 @@ from jaxrl.exact import pragmatics
 
 EXAMPLES, USERS = 3, 16  # examples that a user shows, and users of each program
 RATIONALITIES = {"informative users": 50.0, "users in between": 4.0}
-SETTINGS = {"hidden": (64, 64), "programs": 512, "rounds": 3, "literal_updates": 200}
+SETTINGS = {"hidden": (64, 64), "programs": 512, "rounds": 6, "literal_updates": 200}
 SETTINGS |= {"updates": 300, "minibatch": 64}
 Listener = Callable[[Array, Array], Array]  # (shown [K], labels [K]) -> probabilities [H]
 
@@ -135,5 +135,6 @@ CLAIM = Exact(
     "between the two exact listeners that the trained one lacks, over 16 users of each program. "
     "Users are exact speakers of rationality 50, who nearly always show the most informative "
     "string, and 4. One run of each side was seen before this was declared, with larger networks: "
-    "it lacked a tenth to a quarter.",
+    "it lacked a tenth to a quarter. A second design: the first trained for three rounds, and with "
+    "users in between lacked 0.19 to 0.35, on 1 of 6 seeds 0.021 more than a third.",
 )
