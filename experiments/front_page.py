@@ -66,6 +66,8 @@ ROWS = (
     Row("gymnasium_classic", "mountain_car", "MountainCar-v0", "PPO"),
     Row("gymnasium_classic", "pendulum", "Pendulum-v1", "SAC"),
     Row("gymnasium_classic", "lunar_lander", "LunarLander-v3", "PPO"),
+    Row("mujoco", "hopper", "Hopper-v5 (published: v4)", "PPO"),
+    Row("mujoco", "walker2d", "Walker2d-v5 (published: v4)", "PPO"),
     Row("minatar", "asterix", "MinAtar Asterix", "PPO"),
     Row("minatar", "breakout", "MinAtar Breakout", "PPO"),
     Row("minatar", "freeway", "MinAtar Freeway", "PPO"),

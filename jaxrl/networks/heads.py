@@ -335,7 +335,7 @@ class SquashedStateDependentNormal(Squashed):
 
     def explore(self, normals: Array) -> Array:
         """Return the actions [..., *shape] for noise matrices, as `StateDependentNormal` does."""
-        return self.bijector.forward(self.inside.explore(normals))
+        return jnp.asarray(self.bijector.forward(self.inside.explore(normals)))
 
 
 class SquashedHead(nn.Module):
