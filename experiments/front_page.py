@@ -62,7 +62,6 @@ class Row(NamedTuple):
 
 ROWS = (
     Row("gymnasium_classic", "cartpole", "CartPole-v1", "PPO"),
-    Row("gymnasium_classic", "acrobot", "Acrobot-v1", "PPO"),
     Row("gymnasium_classic", "mountain_car", "MountainCar-v0", "PPO"),
     Row("gymnasium_classic", "pendulum", "Pendulum-v1", "SAC"),
     Row("gymnasium_classic", "lunar_lander", "LunarLander-v3", "PPO"),
@@ -70,7 +69,6 @@ ROWS = (
     Row("mujoco", "walker2d", "Walker2d-v5 (published: v4)", "PPO"),
     Row("minatar", "asterix", "MinAtar Asterix", "PPO"),
     Row("minatar", "breakout", "MinAtar Breakout", "PPO"),
-    Row("minatar", "freeway", "MinAtar Freeway", "PPO"),
     Row("minatar", "space_invaders", "MinAtar Space Invaders", "PPO"),
 )
 

@@ -74,7 +74,7 @@ def draw(key: Key) -> tuple[Model, Transition, Array, Array]:
     """Return a model, windows of play [T, B], and the mean [T, B] and covariance [T, T] of their
     actions where plans are not known.
 
-    Of each of four windows of states there are 2 T of actions, which have the mean and covariance
+    For each of four windows of states there are 2 T of actions, which have the mean and covariance
     of the model's, each twice for the plans that are drawn.
     """
     keys = jax.random.split(key, 9)

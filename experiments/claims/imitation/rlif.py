@@ -20,7 +20,7 @@ STATES, ACTIONS, DISCOUNT, SLACK = 6, 4, 0.8, 0.1
 FAR = 1e6  # what the search for the worst policy pays for leaving the optimal actions
 
 
-def paid(rate: Array, mix: Array, late: bool) -> Array:
+def rewards_of(rate: Array, mix: Array, late: bool) -> Array:
     """Return the mean reward of actions, as RLIF labels two steps that follow each other.
 
     rate: [S, A], how often the expert steps in after an action. mix: [S, A], how often the policy
@@ -47,7 +47,7 @@ def errors_of(
     "faultless": of an expert who never errs, where a part of the steps is his own. "errs": of one
     who errs in a share of the steps, all of which are the policy's. "optimal": the values of the
     best reference, with no slack, beside the optimal ones.
-    mistakes: that share. late: see `paid`. clone: take the expert's actions instead.
+    mistakes: that share. late: see `rewards_of`. clone: take the expert's actions instead.
     """
     keys = jax.random.split(key, 5)
     transition = jax.random.dirichlet(keys[0], jnp.ones(STATES), (STATES, ACTIONS))
@@ -64,7 +64,7 @@ def errors_of(
         values = policy_evaluation(transition, reward, judge, DISCOUNT)
         lost = values[:, None] - action_values(transition, reward, values, DISCOUNT)
         rate = jnp.where(lost > slack, 1 - mistakes, mistakes)
-        own = paid(rate, jnp.broadcast_to(mix, rate.shape), late)
+        own = rewards_of(rate, jnp.broadcast_to(mix, rate.shape), late)
         found, _ = policy_iteration(transition, own, DISCOUNT)
         q = action_values(transition, own, found, DISCOUNT)
         taken = q >= q.max(-1, keepdims=True) - 1e-9

@@ -55,11 +55,11 @@ class Squares:
     def descend(self, loss: Any, x: Rows) -> Squares:
         """Take a gradient step of the parts that a loss is of."""
 
-        def descended(params: Array) -> Array:
+        def descend(params: Array) -> Array:
             error = lambda params: 0.5 * jnp.square(x.inputs @ params - x.target).mean()
             return params - self.rate * jax.grad(error)(params)
 
-        new = {name: descended(self.parts[name].params) for name in loss.parts}
+        new = {name: descend(self.parts[name].params) for name in loss.parts}
         return self.with_params(**new)
 
     def with_params(self, **new: Array) -> Squares:
