@@ -229,6 +229,7 @@ GATHERED = {
 WHOLE = {
     "adaptive_ftrl": "tables that every game changes",
     "icpl": "agents that learn side by side, each from rollouts of its own",
+    "igt_mpc": "games that every device draws and solves",
     "pragmatic_synthesizer": "examples of a small table, of which every device makes all",
 }
 
