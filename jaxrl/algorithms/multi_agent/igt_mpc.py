@@ -84,7 +84,6 @@ class Plans:
     places: Array  # float32 [P, L], at every look
     speed: Array  # float32 [P], at the end
     reward: Array  # float32 [P], sum over the steps
-    effort: Array  # float32 [P], the part of the reward that accelerations cost
 
 
 def all_plans(parts: int) -> np.ndarray:
@@ -100,12 +99,12 @@ def roll(place: Array, speed: Array, actions: np.ndarray, params: Any) -> Plans:
         place, speed = carry
         places, after = c.drive(place, speed, action, params)
         meters = places[..., -1] - place
-        return (places[..., -1], after), (places, meters, c.reward(meters, action, params))
+        return (places[..., -1], after), (places, c.reward(meters, action, params))
 
     start = jnp.broadcast_to(place, len(actions)), jnp.broadcast_to(speed, len(actions))
-    (_, last), (places, meters, paid) = jax.lax.scan(step, start, jnp.asarray(actions.T))
+    (_, last), (places, paid) = jax.lax.scan(step, start, jnp.asarray(actions.T))
     looks = jnp.moveaxis(places, 0, 1).reshape(len(actions), -1)
-    return Plans(looks, last, paid.sum(0), (paid - meters).sum(0))
+    return Plans(looks, last, paid.sum(0))
 
 
 def equilibrium(one: Array, two: Array, apart: Array) -> tuple[Array, Array, Array]:
