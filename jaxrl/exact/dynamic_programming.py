@@ -198,6 +198,26 @@ def backward_induction(
     return _scan_backward(back, expected_reward(transition, reward, terminal), horizon)
 
 
+def soft_backward_induction(
+    transition: Array,
+    reward: Array,
+    horizon: int,
+    temperature: Array | float = 1.0,
+    discount: Array | float = 1.0,
+    terminal: Array | None = None,
+) -> tuple[Array, Array]:
+    """Soft-optimal values [horizon + 1, S] and policies [horizon, S, A] of a finite horizon, as
+    `soft_value_iteration` has them without one (Ziebart, 2010, equations 9.1 to 9.3)."""
+
+    def back(values, _):
+        q = action_values(transition, reward, values, discount, terminal)
+        soft = temperature * jax.nn.logsumexp(q / temperature, axis=-1)
+        soft = soft if terminal is None else jnp.where(terminal, 0.0, soft)
+        return soft, (soft, jax.nn.softmax(q / temperature, axis=-1))
+
+    return _scan_backward(back, expected_reward(transition, reward, terminal), horizon)
+
+
 def finite_horizon_evaluation(
     transition: Array,
     reward: Array,
