@@ -130,6 +130,7 @@ def write(suite: Suite, records: Sequence[Record], folder: Path) -> None:
         ]
     lines += [published_row(suite, one) for one in suite.published if one.elsewhere]
     lines += meaning_of_empty_cells(suite, missing.values())
+    lines += best_evaluations(suite, known)
     lines += budgets(suite)
     if old:
         lines += ["", f"{OLD} Trained under settings that the suite no longer has:", ""]
@@ -219,6 +220,24 @@ def meaning_of_empty_cells(suite: Suite, cells: Collection[str]) -> list[str]:
             "is trained only with `--long`."
         )
     return ["", " ".join(found)] if found else []
+
+
+def best_evaluations(suite: Suite, known: Mapping[tuple[str, str], Record]) -> list[str]:
+    """Return a table of the best evaluation of each seed during training, if the suite wants it."""
+    if not suite.best or not known:
+        return []
+    lines = ["", "Best evaluation of each seed during training, instead of the last one. Without an "]
+    lines[-1] += "environment nobody can choose it; "
+    lines[-1] += "`jaxrl.evaluation.selection.bandit_selection` says what choosing costs."
+    lines += ["", "| algorithm | " + " | ".join(suite.environments) + " |"]
+    lines += ["| --- |" + " ---: |" * len(suite.environments)]
+    for name in suite.algorithms:
+        cells = [
+            estimate(np.nanmax(curve(known[name, place]), -1), "") if (name, place) in known else ""
+            for place in suite.environments
+        ]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return lines
 
 
 def budgets(suite: Suite) -> list[str]:

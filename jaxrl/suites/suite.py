@@ -139,6 +139,7 @@ class Suite:
 
     episodes: number in each evaluation.
     longest: minutes beyond which a run is left out unless it is asked for.
+    best: whether the page also has the best evaluation during training.
     """
 
     name: str
@@ -149,6 +150,7 @@ class Suite:
     algorithms: dict[str, SuiteAlgorithm]
     published: tuple[Published, ...] = ()
     longest: float = math.inf
+    best: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
