@@ -226,9 +226,12 @@ def best_evaluations(suite: Suite, known: Mapping[tuple[str, str], Record]) -> l
     """Return a table of the best evaluation of each seed during training, if the suite wants it."""
     if not suite.best or not known:
         return []
-    lines = ["", "Best evaluation of each seed during training, instead of the last one. Without an "]
-    lines[-1] += "environment nobody can choose it; "
-    lines[-1] += "`jaxrl.evaluation.selection.bandit_selection` says what choosing costs."
+    lines = [
+        "",
+        "Best evaluation of each seed during training, instead of the last one. Without an "
+        "environment nobody can choose it; `jaxrl.evaluation.selection.bandit_selection` says what "
+        "choosing costs.",
+    ]
     lines += ["", "| algorithm | " + " | ".join(suite.environments) + " |"]
     lines += ["| --- |" + " ---: |" * len(suite.environments)]
     for name in suite.algorithms:
