@@ -211,6 +211,7 @@ def write_record(suite: Suite, run: Run, code: str, out: Path) -> None:
         "returns": returns,
         "metrics": {name: log.series(rows, name)[1][:, -1] for name in environment.metrics},
         **solved,
+        **data_of(run),
         "seconds": summary["seconds"],
         "versions": summary["versions"],
         "device": summary["device"],
@@ -231,6 +232,24 @@ def write_record(suite: Suite, run: Run, code: str, out: Path) -> None:
             environment.strip,
             out / page.strip_name(suite, run.algorithm, run.environment),
         )
+
+
+def data_of(run: Run) -> dict[str, Any]:
+    """Return the mean return of the run's dataset as a part of its record, if it has one.
+
+    Datasets by name are trained where they are first used, and come out otherwise on another
+    machine; so returns can be compared only beside those of the data.
+    """
+    data = configuration.to_dict(run.config)["agent"].get("data")
+    if not isinstance(data, dict) or not data.get("name") or "size" not in data:
+        return {}
+    from jaxrl import envs
+    from jaxrl.algorithms.offline.shared import making
+    from jaxrl.datasets.transitions import returns
+
+    env = envs.make(run.config.env, **run.config.env_params)
+    dataset = making.load(env, data["name"], data["size"], data["seed"])
+    return {"data_return": float(np.mean(returns(dataset.transitions)))}
 
 
 def record_key(found: Record) -> tuple[str, str]:

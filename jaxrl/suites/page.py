@@ -130,6 +130,7 @@ def write(suite: Suite, records: Sequence[Record], folder: Path) -> None:
         ]
     lines += [published_row(suite, one) for one in suite.published if one.elsewhere]
     lines += meaning_of_empty_cells(suite, missing.values())
+    lines += data_returns(suite, known.values())
     lines += best_evaluations(suite, known)
     lines += budgets(suite)
     if old:
@@ -220,6 +221,21 @@ def meaning_of_empty_cells(suite: Suite, cells: Collection[str]) -> list[str]:
             "is trained only with `--long`."
         )
     return ["", " ".join(found)] if found else []
+
+
+def data_returns(suite: Suite, found: Iterable[Record]) -> list[str]:
+    """Return the paragraph with the mean returns of the datasets, if any record has one."""
+    means: dict[str, dict[str, None]] = {name: {} for name in suite.environments}
+    for one in found:
+        if "data_return" in one:
+            means[one["environment"]][number(one["data_return"])] = None
+    known = [f"{' and '.join(values)} ({name})" for name, values in means.items() if values]
+    if not known:
+        return []
+    text = f"Mean return of the data: {', '.join(known)}."
+    if any(len(values) > 1 for values in means.values()):
+        text += " Runs with other data in one environment cannot be compared there."
+    return ["", text]
 
 
 def best_evaluations(suite: Suite, known: Mapping[tuple[str, str], Record]) -> list[str]:

@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from jaxrl import envs
+from jaxrl.algorithms.offline.shared import making
 from jaxrl.commands import suite as command
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
@@ -128,10 +129,11 @@ def test_runs_make_records_and_a_page_and_are_not_run_twice(suite, tmp_path, cap
     assert not (tmp_path / "runs/suites/two/PPO-catch").exists()  # refused before anything is run
 
 
-def write_page(suite, tmp_path, last):
+def write_page(suite, tmp_path, last, data=None):
     """Write the page of records whose seeds end with the returns `last`, and return its lines.
 
     last: (algorithm, environment) -> return of each seed.
+    data: (algorithm, environment) -> mean return of the dataset.
     """
     read = command.read(suite)
     config = {(x.algorithm, x.environment): x.config for x in command.runs(read)}
@@ -146,6 +148,7 @@ def write_page(suite, tmp_path, last):
             "seconds": {"training": 1.0, "compiling": 1.0},
             "versions": {"jax": "0"},
             "commit": "0",
+            **({"data_return": data[algorithm, environment]} if data else {}),
         }
         for (algorithm, environment), returns in last.items()
     ]
@@ -161,6 +164,41 @@ def test_a_cell_counts_the_seeds_that_did_not_learn(suite, tmp_path):
     assert any("Random play returns 0.1 (bandit)." in line for line in lines)
     lines = write_page(suite, tmp_path, {("PPO", "bandit"): [0.21, 0.21, 1.1]})
     assert not any("/3 did not learn" in line for line in lines)  # all have learned
+
+
+def test_a_record_has_the_mean_return_of_its_dataset(suite, tmp_path):
+    read = change_suite(
+        tmp_path,
+        ("catch: {env: catch", "catch: {env: double_mass"),
+        ("algorithm: dqn", "algorithm: td3_bc"),
+        (
+            "replay: {num_envs: 2, num_steps: 2, updates: 1, batch_size: 4, capacity: 64, "
+            "warmup: 8}",
+            "data: {name: demonstrations, size: 400, batch_size: 4, updates: 2}",
+        ),
+    )
+    run = next(x for x in command.runs(read) if x.algorithm == "DQN")
+    env = envs.make("double_mass")
+    steps = making.load(env, "demonstrations", 400, 0).transitions
+    total, count = np.sum(steps.reward, dtype=np.float64), np.sum(steps.done)
+    assert command.data_of(run)["data_return"] == pytest.approx(total / count, rel=1e-5)
+    assert command.data_of(next(x for x in command.runs(read) if x.algorithm == "PPO")) == {}
+
+
+def test_different_data_in_one_environment_are_said(suite, tmp_path):
+    last = {("PPO", "catch"): [0.0, 1.0, 1.0], ("DQN", "catch"): [0.0, 1.0]}
+    data = {("PPO", "catch"): 0.5, ("DQN", "catch"): 0.25}
+    said = "\n".join(write_page(suite, tmp_path, last, data))
+    assert "Mean return of the data: 0.5 and 0.25 (catch). Runs with other data in one" in said
+    said = "\n".join(write_page(suite, tmp_path, last, dict.fromkeys(data, 0.5)))
+    assert "Mean return of the data: 0.5 (catch)." in said and "other data" not in said
+
+
+def test_the_best_evaluation_stands_apart_from_the_last_one(suite, tmp_path):
+    change_suite(tmp_path, ("episodes: 2", "episodes: 2\nbest: true"))
+    lines = write_page(suite, tmp_path, {("PPO", "bandit"): [-1.0, -1.0, -1.0]})
+    rows = [line for line in lines if line.startswith("| PPO")]
+    assert "-1" in rows[0] and rows[1] == "| PPO |  | 0 [0, 0] |"
 
 
 def test_seeds_are_compared_with_the_best_of_all_algorithms(suite, tmp_path):
