@@ -194,7 +194,7 @@ def normalize_reward(agent: Agent, num_envs: int, clip: float = 10.0) -> Agent:
         )
         seen = dataclasses.replace(batch, transitions=transitions)
         inner, info = agent.update(state.agent, seen, key)
-        return inner, Returns(add(own.moments, returns), later), info
+        return inner, Returns(add(own.moments, returns, batch.mask), later), info
 
     return wrap(agent, "normalize_reward", nothing, update, reads=("discount",))
 
