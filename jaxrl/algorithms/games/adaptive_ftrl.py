@@ -21,6 +21,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxrl.core import metrics as m
 from jaxrl.core.errors import UserError
@@ -160,17 +161,26 @@ def build(env: Environment, config: Config) -> Direct:
 
 
 def check(env: Environment, config: Config, name: str) -> None:
-    """Raise `UserError` for an environment that is not a small zero-sum game for two."""
+    """Raise `UserError` for an environment that is not a small zero-sum game for two, and for one
+    in which players must remember more than they observe, since policies here have no memory."""
     if env.rules is None:
         raise UserError(
             f"{name} cannot act in '{env.name}', which is no game that can be enumerated; it needs "
             "one, for example kuhn_poker."
         )
-    payoff = forest_of(env).game.payoff
+    game = forest_of(env).game
+    payoff = game.payoff
     if payoff.shape[1] != 2 or abs(payoff.sum(1)).max() > 1e-6:
         raise UserError(
             f"'{env.name}' is not a zero-sum game for two players; {name} needs one, for example "
             "kuhn_poker."
+        )
+    seen = np.asarray(game.timesteps.observation).reshape(len(game.player), -1)
+    seen = np.column_stack([game.player, seen])
+    if len(np.unique(seen, axis=0)) < len(seen):
+        raise UserError(
+            f"Players of '{env.name}' must remember more than they observe, and {name} plays by "
+            "what is observed alone; it needs another game, for example kuhn_poker."
         )
 
 
