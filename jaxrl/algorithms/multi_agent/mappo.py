@@ -184,7 +184,9 @@ def mean_of_living(values: Array, timestep: TimeStep, agents: np.ndarray) -> Arr
     return losses.masked_mean(jnp.asarray(values, jnp.float32), timestep.alive[..., agents], -1)
 
 
-def standardize_living(sample: Sample, followers: Mapping[str, Sequence[int]]) -> Sample:
+def standardize_living(
+    sample: Sample, followers: Mapping[str, Sequence[int] | np.ndarray]
+) -> Sample:
     """Standardize the advantages of a sample over the steps of agents that are alive.
 
     followers: numbers of the agents that follow each critic's advantages; a step counts as often as
@@ -194,7 +196,7 @@ def standardize_living(sample: Sample, followers: Mapping[str, Sequence[int]]) -
     if alive is None:
         return standardize(sample)
 
-    def of(advantage: Array, agents: Sequence[int]) -> Array:
+    def of(advantage: Array, agents: Sequence[int] | np.ndarray) -> Array:
         weight = alive[..., np.array(agents)]
         weight = weight if advantage.ndim == weight.ndim else weight.sum(-1)
         weight = weight / jnp.maximum(weight.sum(), 1)
