@@ -34,7 +34,7 @@ def test_the_costs_of_episodes_continue_across_windows():
 
 @pytest.mark.parametrize(("multiplier", "masked"), [(0.0, False), (3.0, False), (3.0, True)])
 def test_the_advantage_combines_reward_and_cost(multiplier, masked):
-    """With a mask the first two environments do not count."""
+    """The mask leaves out the first two environments."""
     value, cost_value = jnp.asarray(RNG.normal(size=(2, 2 * T * B)), jnp.float32)
     number = np.arange(2 * T * B).reshape(2, T, B)
     ended = RNG.random((T, B)) < 0.2
