@@ -11,8 +11,11 @@ the tree needs to be known beforehand. The averages of plans approach an equilib
 Formulas follow the authors' code: the learning rate at set x is rate / P(x) and the exploration of
 its action a is exploration / P(x, a), where P(x, a) is 1 plus the sum of 1 / (plan + exploration)
 over the visits, and P(x) is 1 plus the mean over actions of the same sum. Balanced: both divided by
-the reach under balanced transitions. Here losses are in [0, 1] and come with the last move alone,
-and leaders are computed anew from all sums, not along the last game's path.
+the reach under balanced transitions. Differs from that code: in P(x, a) it multiplies the plan,
+which has the probability of a in it, by this probability once more; balanced transitions divide by
+the action itself too, so that they do not sum to 1 (`exact.regret.balance`); and leaders follow
+from the last game's path, where here they are computed anew from all sums. Losses are in [0, 1] and
+come with the last move alone, as there.
 """
 
 from __future__ import annotations
