@@ -216,7 +216,8 @@ def balance(player: Player) -> tuple[np.ndarray, np.ndarray]:
     probabilities of its actions, and balanced transitions to the sets that follow an action, are in
     proportion to what lies behind; a first set has a reach of 1.
     Source: Fiegel et al., 2023, "Adapting to game trees in zero-sum imperfect information games",
-    as in the authors' code.
+    as in the authors' code, but for the transitions: there the action itself counts among what
+    lies behind it, so that the transitions that follow it sum to less than 1.
     """
     shape = player.legal.shape
     behind = np.where(player.legal, 1.0, 0.0)  # the action itself and all actions that follow it

@@ -166,8 +166,9 @@ def normalize_reward(agent: Agent, num_envs: int, clip: float = 10.0) -> Agent:
     """`agent`, learning from rewards divided by the running standard deviation of the discounted
     return so far (as in Engstrom et al., 2020, section 3), clipped to +-`clip`.
 
-    For windows [T, B] of the same `num_envs` (B) streams. Raises `UserError` if the agent has no
-    hyperparameter `discount`.
+    For windows [T, B] of the same `num_envs` (B) streams; those of an agent that plays several
+    (`agents.joint`) are as many as environments times agents. Raises `UserError` if the agent has
+    no hyperparameter `discount`, and for windows of another number of streams.
     """
     if "discount" not in agent.hyper:
         raise UserError(
@@ -179,6 +180,12 @@ def normalize_reward(agent: Agent, num_envs: int, clip: float = 10.0) -> Agent:
 
     def update(state, batch, key):
         next_timestep, own = batch.transitions.next_timestep, state.own
+        if next_timestep.reward.shape[1:2] != (num_envs,):
+            raise UserError(
+                f"normalize_reward follows the returns of {num_envs} streams, but a window's "
+                f"rewards are {list(next_timestep.reward.shape)}, [T, B]; set num_envs to the "
+                "number of streams."
+            )
 
         def accumulate(returns, step):
             reward, done = step
@@ -194,7 +201,7 @@ def normalize_reward(agent: Agent, num_envs: int, clip: float = 10.0) -> Agent:
         )
         seen = dataclasses.replace(batch, transitions=transitions)
         inner, info = agent.update(state.agent, seen, key)
-        return inner, Returns(add(own.moments, returns), later), info
+        return inner, Returns(add(own.moments, returns, batch.mask), later), info
 
     return wrap(agent, "normalize_reward", nothing, update, reads=("discount",))
 

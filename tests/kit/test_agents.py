@@ -196,6 +196,44 @@ def test_the_dead_do_not_learn_and_their_episode_has_ended():
     assert not seen["hunter"].transitions.terminated.any()
 
 
+@pytest.mark.parametrize("name", ["ppo", "trpo"])
+def test_what_the_dead_see_and_do_changes_nothing(name):
+    env, rng, shape = ring(deaths=True), np.random.default_rng(0), (4, 8)
+    builder = getattr(algorithms, name)
+    known = {"num_envs": shape[1], "num_steps": shape[0], "hidden": (4,)}
+    known |= {"minibatches": 1, "epochs": 1}
+    together = joint(env, {n: builder.agent(seen_by(env, n), known) for n in NAMES})
+    living = np.arange(4)[:, None] < 1 + np.arange(8) % 3
+    alive = jnp.stack([jnp.ones(shape, bool), jnp.asarray(living)], -1)
+    after = jnp.concatenate([alive[1:], alive[-1:]])
+    no = jnp.zeros(shape, bool)
+    draw = lambda *more: jnp.asarray(rng.normal(size=(*shape, *more)), jnp.float32)
+    seen, number, reward = ({n: draw(2) for n in NAMES}, draw(), 5 + draw(2))
+
+    def update(noise):
+        """Update with other observations, rewards and actions of the dead bird."""
+        changed = lambda x, y: jnp.where(living.reshape(*shape, *[1] * (x.ndim - 2)), x, y)
+        obs = seen | {"bird": changed(seen["bird"], noise)}
+        paid = jnp.stack([reward[..., 0], changed(reward[..., 1], 100 * noise)], -1)
+        before = TimeStep(obs, jnp.zeros((*shape, 2)), no, no, no, alive=alive)
+        following = TimeStep(seen, paid, no, no, no, alive=after)
+        said = jnp.zeros(shape, int)
+        action = {"hunter": said, "bird": changed(said, said + (noise > 0))}
+        extras = {n: {"log_prob": number} for n in NAMES}
+        extras["bird"] = {"log_prob": changed(number, noise)}
+        x = Transition(before, action, following, (), extras)
+        batch = Batch(x, jnp.float32(0), memory=dict.fromkeys(NAMES, ()))
+        state = together.init(random.key(0), together.hyper)
+        state, _ = together.update(state, batch, random.key(1))
+        return params_of(state.agents["bird"])
+
+    update = jax.jit(update)
+    jax.tree.map(
+        lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-6),
+        update(0.0), update(3.0),
+    )  # fmt: skip
+
+
 def test_what_does_not_fit_is_said_in_one_sentence():
     env = ring()
     with pytest.raises(UserError, match="does not say whose reward is whose"):

@@ -171,6 +171,25 @@ def test_rewards_are_clipped():
     assert np.abs(reward).max() == 0.5 and np.abs(reward).min() < 0.5
 
 
+def test_returns_of_steps_that_do_not_count_are_not_counted():
+    """Such as those of an agent that has died, whose every step ends an episode."""
+    agent, data = normalize_reward(recorder(), B), batch(0)
+    mask = np.arange(T)[:, None] < 1 + np.arange(B) % 4
+    data = dataclasses.replace(data, mask=jnp.asarray(mask))
+    state, _ = agent.update(agent.init(random.key(0), {"discount": 0.0}), data, random.key(0))
+    counted = np.asarray(data.transitions.reward)[mask]
+    assert float(state.own.moments.count) == mask.sum()
+    np.testing.assert_allclose(state.own.moments.mean, counted.mean(), rtol=1e-5)
+    np.testing.assert_allclose(state.own.moments.deviation, counted.std(), rtol=1e-4)
+
+
+def test_windows_of_another_number_of_streams():
+    agent = normalize_reward(recorder(), B + 1)
+    state = agent.init(random.key(0), {"discount": 0.9})
+    with pytest.raises(UserError, match=r"returns of 5 streams.*\[6, 4\]"):
+        agent.update(state, batch(0), random.key(0))
+
+
 def test_an_agent_without_a_discount():
     with pytest.raises(UserError, match="'recorder' has none"):
         normalize_reward(recorder(hyper={}), B)

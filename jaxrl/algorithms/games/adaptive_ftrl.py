@@ -11,8 +11,11 @@ the tree needs to be known beforehand. The averages of plans approach an equilib
 Formulas follow the authors' code: the learning rate at set x is rate / P(x) and the exploration of
 its action a is exploration / P(x, a), where P(x, a) is 1 plus the sum of 1 / (plan + exploration)
 over the visits, and P(x) is 1 plus the mean over actions of the same sum. Balanced: both divided by
-the reach under balanced transitions. Here losses are in [0, 1] and come with the last move alone,
-and leaders are computed anew from all sums, not along the last game's path.
+the reach under balanced transitions. Differs from that code: in P(x, a) it multiplies the plan,
+which has the probability of a in it, by this probability once more; balanced transitions divide by
+the action itself too, so that they do not sum to 1 (`exact.regret.balance`); and leaders follow
+from the last game's path, where here they are computed anew from all sums. Losses are in [0, 1] and
+come with the last move alone, as there.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxrl.core import metrics as m
 from jaxrl.core.errors import UserError
@@ -160,17 +164,26 @@ def build(env: Environment, config: Config) -> Direct:
 
 
 def check(env: Environment, config: Config, name: str) -> None:
-    """Raise `UserError` for an environment that is not a small zero-sum game for two."""
+    """Raise `UserError` for an environment that is not a small zero-sum game for two, and for one
+    in which players must remember more than they observe, since policies here have no memory."""
     if env.rules is None:
         raise UserError(
             f"{name} cannot act in '{env.name}', which is no game that can be enumerated; it needs "
             "one, for example kuhn_poker."
         )
-    payoff = forest_of(env).game.payoff
+    game = forest_of(env).game
+    payoff = game.payoff
     if payoff.shape[1] != 2 or abs(payoff.sum(1)).max() > 1e-6:
         raise UserError(
             f"'{env.name}' is not a zero-sum game for two players; {name} needs one, for example "
             "kuhn_poker."
+        )
+    seen = np.asarray(game.timesteps.observation).reshape(len(game.player), -1)
+    seen = np.column_stack([game.player, seen])
+    if len(np.unique(seen, axis=0)) < len(seen):
+        raise UserError(
+            f"Players of '{env.name}' must remember more than they observe, and {name} plays by "
+            "what is observed alone; it needs another game, for example kuhn_poker."
         )
 
 

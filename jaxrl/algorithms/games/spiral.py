@@ -9,7 +9,8 @@ one step per update, for the mean of its games; theirs takes one per game. A bas
 roles would be useless: in a zero-sum game their outcomes average to 0.
 
 The paper trains a language model with Adam on whole answers; here a move is one action of a small
-network, an entropy bonus may be added, and there is no format penalty.
+network, an entropy bonus may be added, there is no format penalty, and moves whose advantage is 0
+count in the mean of the loss (the authors' code leaves them out).
 """
 
 from __future__ import annotations

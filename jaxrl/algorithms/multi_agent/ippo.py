@@ -1,6 +1,9 @@
 """Independent PPO (de Witt et al., 2020, "Is independent learning all you need in the StarCraft
 multi-agent challenge?", arXiv:2011.09533): MAPPO's agents, each with its own critic that sees only
-what its policy sees, as in the comparisons of Yu et al. (2022)."""
+what its policy sees, as in the comparisons of Yu et al. (2022).
+
+Differs from their code: an agent's return ends at its death. There it goes on with what the team
+earns, so that an agent may be paid for a victory that it did not live to see."""
 
 from __future__ import annotations
 

@@ -10,7 +10,8 @@ Discrete actions are drawn by adding Gumbel noise to the logits; the critics' gr
 through the softmax of the noisy logits (straight through: what the critic sees is the action), and
 the policy's loss has 0.001 times the mean square of the logits, as in the authors' code. Continuous
 actions are deterministic with normal noise. Not here: the policies of others that are inferred
-(section 4.2), and ensembles of policies (section 4.3).
+(section 4.2), and ensembles of policies (section 4.3). An agent that has died does not learn until
+the next episode, and its own episode ends at its death.
 """
 
 from __future__ import annotations
@@ -203,8 +204,13 @@ def recipe(env: Environment, config: Config) -> Recipe:
         return action, memory, {}
 
     def update(net, batch):
-        for loss in (*critic_losses, *actor_losses):
-            net = net.descend(loss, batch)
+        alive = batch.transitions.timestep.alive
+        for losses_of_agents in (critic_losses, actor_losses):
+            for index, loss in enumerate(losses_of_agents):
+                mask = batch.mask
+                if alive is not None:
+                    mask = alive[..., index] if mask is None else mask & alive[..., index]
+                net = net.descend(loss, batch, mask=mask)
         return net.update_targets()
 
     return Recipe(parts=parts, act=act, losses=(*critic_losses, *actor_losses), update=update)

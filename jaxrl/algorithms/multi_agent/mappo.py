@@ -114,7 +114,7 @@ def estimate_advantages(
     batch: Any,
     views: Mapping[str, View],
     rewards: Mapping[str, Array] | None = None,
-    owners: Mapping[str, int] | None = None,
+    owners: Mapping[str, int | np.ndarray] | None = None,
 ) -> tuple[Sample, dict[str, Moments]]:
     """Return the window with each critic's generalized advantages, standardized values and targets,
     and the statistics that include these targets; values are unstandardized by the statistics
@@ -122,7 +122,8 @@ def estimate_advantages(
 
     rewards: what each critic predicts, shaped as its values, [T, B] or [T, B, K] for K agents; by
         default the reward that all share.
-    owners: of critics of one agent's own, the number of the agent among those that may die.
+    owners: of critics of one agent's own, the number of the agent among those that may die; of
+        critics with a value for each of K agents, their numbers [K].
     """
     x, h = batch.transitions, net.hyper
     values, gains, targets, moments = {}, {}, {}, {}
@@ -147,38 +148,57 @@ def estimate_advantages(
     return Sample(x.timestep, x.action, log_prob, values, gains, targets), moments
 
 
-def _dead(timestep: TimeStep, critic: str, owners: Mapping[str, int] | None) -> Any:
-    """Return where the agent that a critic is of has died, [T, B]; None for critics of several, and
-    where nobody dies."""
+def _dead(timestep: TimeStep, critic: str, owners: Mapping[str, int | np.ndarray] | None) -> Any:
+    """Return where the agents that a critic's values are of have died, shaped as these; None for
+    critics of all, and where nobody dies."""
     if timestep.alive is None or critic not in (owners or {}):
         return None
     return ~timestep.alive[..., owners[critic]]  # type: ignore[index]
 
 
-def living(minibatch: Minibatch, agent: int | None) -> Minibatch:
-    """Mask the steps of a minibatch of samples in which an agent is dead, by its number; None for a
-    loss that is not of one agent."""
+def living(minibatch: Minibatch, agent: int | np.ndarray | None) -> Minibatch:
+    """Mask the steps of a minibatch of samples in which an agent is dead.
+
+    agent: its number. For a loss that is a mean over several (`mean_of_living`), their numbers [K]:
+        a step then weighs as much as there are living ones. None for any other loss.
+    """
     alive = minibatch.x.timestep.alive
     if alive is None or agent is None:
         return minibatch
-    mask = alive[..., agent]
-    return dataclasses.replace(
-        minibatch, mask=mask if minibatch.mask is None else minibatch.mask & mask
-    )
+    count = alive[..., agent]
+    if isinstance(agent, np.ndarray):
+        count = count.sum(-1)
+    mask = count > 0 if minibatch.mask is None else minibatch.mask & (count > 0)
+    if not isinstance(agent, np.ndarray):
+        return dataclasses.replace(minibatch, mask=mask)
+    weight = count / jnp.maximum(losses.masked_mean(count.astype(jnp.float32), mask), 1e-8)
+    weight = weight if minibatch.weight is None else minibatch.weight * weight
+    return dataclasses.replace(minibatch, mask=mask, weight=weight)
 
 
-def standardize_living(sample: Sample, followers: Mapping[str, Sequence[int]]) -> Sample:
+def mean_of_living(values: Array, timestep: TimeStep, agents: np.ndarray) -> Array:
+    """Return the mean [...] of values [..., K] over those of K agents, by their numbers, that are
+    alive; 0 where none is."""
+    if timestep.alive is None:
+        return values.mean(-1)
+    return losses.masked_mean(jnp.asarray(values, jnp.float32), timestep.alive[..., agents], -1)
+
+
+def standardize_living(
+    sample: Sample, followers: Mapping[str, Sequence[int] | np.ndarray]
+) -> Sample:
     """Standardize the advantages of a sample over the steps of agents that are alive.
 
     followers: numbers of the agents that follow each critic's advantages; a step counts as often as
-        there are living ones.
+        there are living ones. Advantages [..., K] of K agents are those of each follower.
     """
     alive = sample.timestep.alive
     if alive is None:
         return standardize(sample)
 
-    def of(advantage: Array, agents: Sequence[int]) -> Array:
-        weight = alive[..., np.array(agents)].sum(-1)
+    def of(advantage: Array, agents: Sequence[int] | np.ndarray) -> Array:
+        weight = alive[..., np.array(agents)]
+        weight = weight if advantage.ndim == weight.ndim else weight.sum(-1)
         weight = weight / jnp.maximum(weight.sum(), 1)
         mean = (weight * advantage).sum()
         deviation = jnp.sqrt((weight * jnp.square(advantage - mean)).sum())
@@ -208,12 +228,13 @@ def descend_in_passes(
     passes: Passes,
     policy_losses: Sequence[Loss],
     value_losses: Sequence[Loss],
-    agents: Mapping[str, int] | None = None,
+    agents: Mapping[str, int | np.ndarray] | None = None,
 ) -> Net:
     """Descend all losses in passes over a window of a sample whose advantages are standardized,
     until a policy has moved too far from the one that acted.
 
-    agents: of losses of one agent, by name, the number of the agent among those that may die.
+    agents: of losses of one agent or a team, by name, its number among those that may die, or
+        their numbers (`living`).
     """
     agents = agents or {}
 

@@ -7,7 +7,8 @@ descends PPO's clipped surrogate and an entropy bonus on the window of all of th
 sees what no agent does, the whole state (`privileged["state"]`), beside the observation of the
 agent whose return it predicts; it is needed in training alone. Values, their targets and their
 statistics are those of MAPPO. A team is the agents whose names are alike up to the last underscore:
-`hider_0` and `hider_1` are `hider`.
+`hider_0` and `hider_1` are `hider`. An agent that has died neither learns nor counts until the next
+episode: its own episode ends at its death, and what it would be paid later is dropped.
 
 In the paper all agents of both teams share one policy; with separate ones the same strategies
 emerged, later. Not here: its attention over entities, its LSTM, and its scale (batches of 64,000
@@ -31,7 +32,7 @@ import numpy as np
 from jaxrl.algorithms.multi_agent import mappo
 from jaxrl.algorithms.multi_agent.mappo import Sample, value_loss
 from jaxrl.algorithms.multi_agent.shared.views import View, check_state, stack, team_view
-from jaxrl.algorithms.policy_gradient.shared.actor_critic import standardize, surrogate
+from jaxrl.algorithms.policy_gradient.shared.actor_critic import surrogate
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.spaces import Box
@@ -93,19 +94,22 @@ def critic_view(timestep: TimeStep, names: tuple[str, ...], space: Any) -> TimeS
     return dataclasses.replace(timestep, **changes)
 
 
-def policy_loss(net: Net, x: Sample, team: str, view: View) -> LossOutput:
-    """Compute the mean over a team's agents of the clipped surrogate minus an entropy bonus."""
+def policy_loss(net: Net, x: Sample, team: str, view: View, numbers: np.ndarray) -> LossOutput:
+    """Compute the mean over a team's living agents, by their `numbers`, of the clipped surrogate
+    minus an entropy bonus."""
     policy, advantage = getattr(net, team)(view(x.timestep)), x.advantage[critic_of(team)]
     terms = surrogate(policy, x.action[team], x.log_prob[team], advantage, net.hyper.clip)
-    terms = {name: value.mean(-1) for name, value in terms.items()}
+    terms = {
+        name: mappo.mean_of_living(value, x.timestep, numbers) for name, value in terms.items()
+    }
     total = terms["policy_loss"] - net.hyper.entropy_weight * terms["entropy"]
     metrics = {f"{team}_{name}": value for name, value in terms.items()}
     return LossOutput(total, metrics, drift=terms["approximate_kl"])
 
 
-def critic_loss(net: Net, x: Sample, critic: str, view: View) -> Array:
-    """Compute the mean over a team's agents of MAPPO's value loss."""
-    return value_loss(net, x, critic, view).mean(-1)
+def critic_loss(net: Net, x: Sample, critic: str, view: View, numbers: np.ndarray) -> Array:
+    """Compute the mean over a team's living agents, by their `numbers`, of MAPPO's value loss."""
+    return mappo.mean_of_living(value_loss(net, x, critic, view), x.timestep, numbers)
 
 
 def critic_of(team: str) -> str:
@@ -118,6 +122,9 @@ def recipe(env: Environment, config: Config) -> Recipe:
     example, spaces = example_timestep(env, agents=True), env.observation_space
     torso = config.torso.hidden, config.torso.activation, config.torso.initializer
     parts, policy_losses, value_losses, views, central = {}, [], [], {}, {}
+    numbers = {t: np.array([order.index(n) for n in names]) for t, names in teams.items()}
+    owners = {critic_of(team): own for team, own in numbers.items()}
+    of_loss = {f"{name}_loss": own for name, own in (numbers | owners).items()}
     for team, names in teams.items():
         sees, acts, critic = spaces[names[0]], env.action_space[names[0]], critic_of(team)  # type: ignore[index]
         views[team] = view = functools.partial(team_view, names=names)
@@ -125,9 +132,9 @@ def recipe(env: Environment, config: Config) -> Recipe:
         parts[team] = Part(Actor(sees, acts, *torso), (view(example),), config.actor)
         value = Value(Box(-INF, INF, whole(example).observation.shape[2:]), *torso)
         parts[critic] = Part(value, (whole(example),), config.critic)
-        learn = functools.partial(policy_loss, team=team, view=view)
+        learn = functools.partial(policy_loss, team=team, view=view, numbers=numbers[team])
         policy_losses.append(Loss(learn, (team,), f"{team}_loss"))
-        fit = functools.partial(critic_loss, critic=critic, view=whole)
+        fit = functools.partial(critic_loss, critic=critic, view=whole, numbers=numbers[team])
         value_losses.append(Loss(fit, (critic,), f"{critic}_loss"))
 
     def act(net, timestep, memory, key, greedy):
@@ -143,19 +150,16 @@ def recipe(env: Environment, config: Config) -> Recipe:
     def sample_of(net: Net, batch: Any) -> tuple[Sample, dict[str, Moments]]:
         """The window with actions by team and values by critic, [T, B, K], and the statistics."""
         x = batch.transitions
-        rewards = {
-            critic_of(team): x.reward[..., np.array([order.index(n) for n in names])]
-            for team, names in teams.items()
-        }
-        sample, moments = mappo.estimate_advantages(net, batch, central, rewards)
+        rewards = {critic: x.reward[..., own] for critic, own in owners.items()}
+        sample, moments = mappo.estimate_advantages(net, batch, central, rewards, owners)
         action = {t: stack(x.action, names, x.terminated.ndim) for t, names in teams.items()}
         return dataclasses.replace(sample, action=action), moments
 
     def update(net, batch):
         sample, moments = sample_of(net, batch)
-        sample, net = standardize(sample), net.replace(extra=moments)
+        sample, net = mappo.standardize_living(sample, owners), net.replace(extra=moments)
         return mappo.descend_in_passes(
-            net, sample, batch, config.passes, policy_losses, value_losses
+            net, sample, batch, config.passes, policy_losses, value_losses, of_loss
         )
 
     return Recipe(
@@ -174,8 +178,8 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
 def check(env: Environment, config: Config, name: str) -> None:
     """Raise `UserError` for a window that does not divide into the minibatches, an environment that
-    does not expose its state, and unless every agent has a reward of its own, none dies, and those
-    of a team have the same spaces."""
+    does not expose its state, and unless every agent has a reward of its own, and those of a team
+    have the same spaces."""
     mappo.check_windows(env, config, name)
     check_state(env, f"The critics of {name}", "ippo")
     example = example_timestep(env, agents=True)
@@ -184,8 +188,6 @@ def check(env: Environment, config: Config, name: str) -> None:
             f"{name} learns from the rewards of teams, but all agents of '{env.name}' share one; "
             "mappo is for that."
         )
-    if example.alive is not None:
-        raise UserError(f"Agents of '{env.name}' may die, which {name} does not handle.")
     for team, names in teams_of(env).items():
         for space in (env.observation_space, env.action_space):
             if any(space[n] != space[names[0]] for n in names):  # type: ignore[index]

@@ -125,8 +125,9 @@ def combine_advantages(net: Net, batch: Batch) -> Sample:
     of_cost = losses.gae(
         after.cost, value, next_value, x.terminated, x.done, h.cost_discount, h.cost_gae_lambda
     )
-    sample = standardize(estimate_advantages(net, batch))
-    advantage = (sample.advantage - multiplier * (of_cost - of_cost.mean())) / (1 + multiplier)
+    sample, mask = standardize(estimate_advantages(net, batch), batch.mask), batch.mask
+    mean = of_cost.mean() if mask is None else losses.masked_mean(of_cost, mask)
+    advantage = (sample.advantage - multiplier * (of_cost - mean)) / (1 + multiplier)
     return Sample(**(vars(sample) | {"advantage": advantage, "cost_target": of_cost + value}))
 
 
@@ -138,7 +139,8 @@ def recipe(env: Environment, config: Config) -> Recipe:
         x = batch.transitions
         spent, running = episode_costs(x.next_timestep.cost, x.done, net.extra)
         net = net.replace(extra=running)
-        net = net.descend(multiplier_loss, spent, mask=x.done, weight=batch.weight)
+        ended = x.done if batch.mask is None else x.done & batch.mask
+        net = net.descend(multiplier_loss, spent, mask=ended, weight=batch.weight)
         net = net.report(multiplier=jax.nn.softplus(net.multiplier()))
         sample = combine_advantages(net, batch)
         window = Minibatch(sample, batch.mask, batch.weight)

@@ -30,7 +30,7 @@ from jaxrl.algorithms.policy_gradient.shared.actor_critic import (
     sample_and_record,
 )
 from jaxrl.core.spaces import Box
-from jaxrl.core.types import Array, Environment
+from jaxrl.core.types import Array, Environment, struct
 from jaxrl.kit import AlgorithmBuilder, Loss, LossOutput, Net, Part, Recipe, group, hyper, static
 from jaxrl.kit.groups import (
     LinearImageTorso,
@@ -88,6 +88,13 @@ class Config:
     """Weight of the value loss."""
 
 
+@struct
+class Window(Sample):
+    """PPO's sample with the steps that count, bool [T, B]; None for all."""
+
+    mask: Array | None = None
+
+
 def divergences(old: Any, new: Any) -> dict[str, Array]:
     """Return KL(old || new) [...]; of a Gaussian, that of its mean and that of its deviation."""
     if gaussian(new) is None:
@@ -97,20 +104,22 @@ def divergences(old: Any, new: Any) -> dict[str, Array]:
     return {"mean": moved, "deviation": changed}
 
 
-def v_mpo_loss(net: Net, x: Sample) -> LossOutput:
+def v_mpo_loss(net: Net, x: Window) -> LossOutput:
     """Compute equation 1: the losses of policy, temperature, multipliers and value.
 
-    The first two are defined on the whole window; each element holds its share of the sum.
+    The first two are defined on the whole window, of the steps that count; each element holds its
+    share of the sum.
     """
     h, temperature = net.hyper, net.temperature()
     policy, value = policy_and_value(net, x)
     old, _ = policy_and_value(net.target, x)  # type: ignore[arg-type]
-    weight = losses.vmpo_weights(x.advantage, temperature) * x.advantage.size
+    count = x.advantage.size if x.mask is None else x.mask.sum()
+    weight = losses.vmpo_weights(x.advantage, temperature, x.mask) * count
     policy_loss = -weight * policy.log_prob(x.action)
     value_loss = losses.squared_error(value, x.target)
     penalty, metrics = lagrangian(net, divergences(old, policy))
     total = policy_loss + h.value_weight * value_loss + penalty
-    total = total + losses.vmpo_temperature(x.advantage, temperature, h.bound)
+    total = total + losses.vmpo_temperature(x.advantage, temperature, h.bound, x.mask)
     metrics |= {"policy_loss": policy_loss, "value_loss": value_loss, "temperature": temperature}
     return LossOutput(total, metrics | {"entropy": policy.entropy()})
 
@@ -124,7 +133,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
     loss = Loss(v_mpo_loss, ("actor_critic", *duals), "loss")
 
     def update(net, batch):
-        x = estimate_advantages(net, batch)
+        x = Window(**vars(estimate_advantages(net, batch)), mask=batch.mask)
         net = report(net, x).descend(loss, x, mask=batch.mask, weight=batch.weight)
         return net.update_targets()
 

@@ -46,6 +46,8 @@ def against(env: Environment, opponent: Policy, params: Tree = None) -> Environm
 
     The agent plays one side, `Params.side`, and every time step is its turn or the episode's end;
     its reward is what it received since its last move, even if the game ends on the opponent's.
+    (Where a clock truncates the game on the opponent's turn, the last observation is the
+    opponent's, and the value there is not the agent's; built-in games have no clock.)
     `role` is its side. Metrics: `outcome`, the agent's return in the game; `won`, 1 if it exceeds
     the opponent's and 1/2 if they are equal; `lost`, 1 if it is less.
 

@@ -85,6 +85,7 @@ def test_its_average_approaches_an_equilibrium(settings, bound):
     [
         ("tic_tac_toe", {}, "no game that can be enumerated"),
         ("goofspiel", {"players": 3, "cards": 3}, "not a zero-sum game for two players"),
+        ("repeated_rock_paper_scissors", {"rounds": 3}, "must remember more than they observe"),
     ],
 )
 def test_other_games_are_refused(name, settings, error):

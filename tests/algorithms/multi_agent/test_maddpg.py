@@ -15,7 +15,7 @@ from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.spaces import Box
 from jaxrl.core.train import start, train
-from jaxrl.core.types import Environment, TimeStep, Transition
+from jaxrl.core.types import Batch, Environment, TimeStep, Transition
 from jaxrl.envs import timesteps
 from tests.kit.stub import losses_of, stub
 
@@ -87,6 +87,29 @@ def test_critics_see_all_and_learn_from_their_agents_reward():
         own = {a: (policy if a == agent else action)[a][number] / 2 for a in AGENTS}
         expected = -critic(base[0], agent)(x.timestep, own)
         np.testing.assert_allclose(losses[f"{agent}_loss"](net, x), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_the_dead_are_masked_in_their_own_losses_alone():
+    recipe, no, masks = maddpg.recipe(quadratic(), maddpg.Config()), np.zeros(N, bool), {}
+    alive = RNG.random((N, 2)) < 0.5
+    step = TimeStep(dict.fromkeys(AGENTS, no), np.zeros((N, 2)), no, no, no, alive=alive)
+    x = Transition(step, dict.fromkeys(AGENTS, no), step, (), {})
+
+    def descend(loss, batch, *, mask):
+        masks[loss.name] = mask
+        return net
+
+    net = stub(descend=descend, update_targets=lambda: net)
+    counts = RNG.random(N) < 0.7
+    for mask in (None, counts):
+        recipe.update(net, Batch(x, jnp.float32(0), mask=mask))
+        both = alive if mask is None else alive & mask[:, None]
+        for index, agent in enumerate(AGENTS):
+            for name in (f"{agent}_loss", f"{agent}_critic_loss"):
+                np.testing.assert_array_equal(masks[name], both[:, index])
+    immortal = dataclasses.replace(x, timestep=dataclasses.replace(step, alive=None))
+    recipe.update(net, Batch(immortal, jnp.float32(0)))
+    assert set(masks.values()) == {None}
 
 
 def test_discrete_actions_are_drawn_by_their_probabilities_and_have_the_softmax_gradient():

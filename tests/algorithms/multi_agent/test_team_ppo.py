@@ -15,9 +15,11 @@ from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.spaces import Box, Discrete
 from jaxrl.core.train import start, train
-from jaxrl.core.types import Environment, TimeStep, Transition
+from jaxrl.core.types import Batch, Environment, TimeStep, Transition
 from jaxrl.envs import make
 from jaxrl.evaluation.evaluate import evaluate
+from jaxrl.kit import Minibatch
+from jaxrl.kit.wrapping import params_of
 from tests.kit.stub import stub
 
 NAMES = ("cat_0", "mouse_0", "cat_1")  # teams side by side in neither order
@@ -93,18 +95,36 @@ def test_views_losses_and_advantages_are_those_of_each_agent():
             self.entropy = lambda: jnp.full(log_prob.shape, 0.5)
 
     new, old, gain = (rng.normal(size=(5, 2)).astype(np.float32) for _ in range(3))
-    x = module.Sample(None, {"cat": 0}, {"cat": old}, {}, {"cat_critic": gain}, {})
-    net = stub(cat=lambda view: Policy(new), hyper={"clip": 0.2, "entropy_weight": 0.1})
-    out = module.policy_loss(net, x, "cat", lambda timestep: timestep)
-    ratio = np.exp(new - old)
-    plain = np.minimum(ratio * gain, np.clip(ratio, 0.8, 1.2) * gain)
-    np.testing.assert_allclose(out.value, -plain.mean(1) - 0.05, rtol=1e-5)
-
+    numbers, same = np.array([0, 2]), lambda timestep: timestep
+    living = np.array([[1, 1], [1, 0], [0, 1], [0, 0], [1, 1]], bool)
+    all_alive = np.ones((5, 2), bool)
     value, target = (rng.normal(size=(5, 2)).astype(np.float32) for _ in range(2))
-    x = dataclasses.replace(x, value={"cat_critic": value}, target={"cat_critic": target})
-    net = stub(cat_critic=lambda view: value + 0.1, hyper={"value_clip": 0.2, "huber": 10.0})
-    out = module.critic_loss(net, x, "cat_critic", lambda timestep: timestep)
-    np.testing.assert_allclose(out, (np.square(value + 0.1 - target) / 2).mean(1), rtol=1e-5)
+    for counts, alive in (
+        (all_alive, None), (living, np.insert(living, 1, rng.random(5) < 0.5, axis=1)),
+    ):  # fmt: skip
+        mean = lambda x, counts=counts: (x * counts).sum(1) / np.maximum(counts.sum(1), 1)
+        step = dataclasses.replace(timestep, alive=None if alive is None else jnp.asarray(alive))
+        x = module.Sample(step, {"cat": 0}, {"cat": old}, {}, {"cat_critic": gain}, {})
+        net = stub(cat=lambda view: Policy(new), hyper={"clip": 0.2, "entropy_weight": 0.1})
+        out = module.policy_loss(net, x, "cat", same, numbers)
+        ratio = np.exp(new - old)
+        plain = np.minimum(ratio * gain, np.clip(ratio, 0.8, 1.2) * gain)
+        np.testing.assert_allclose(out.value, mean(-plain - 0.05), rtol=1e-5, atol=1e-7)
+        clipped = mean(np.abs(ratio - 1) > 0.2)
+        np.testing.assert_allclose(out.metrics["cat_clip_fraction"], clipped, rtol=1e-6)
+
+        x = dataclasses.replace(x, value={"cat_critic": value}, target={"cat_critic": target})
+        net = stub(cat_critic=lambda view: value + 0.1, hyper={"value_clip": 0.2, "huber": 10.0})
+        out = module.critic_loss(net, x, "cat_critic", same, numbers)
+        expected = mean(np.square(value + 0.1 - target) / 2)
+        np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-7)
+        # A minibatch's mean is that over all steps of living agents.
+        rows = module.mappo.living(Minibatch(x, jnp.arange(5) < 4), numbers)
+        if alive is not None:
+            found = (rows.weight * rows.mask * expected).sum() / rows.mask.sum()
+            each = (np.square(value + 0.1 - target) / 2)[:4][living[:4]]
+            np.testing.assert_allclose(found, each.mean(), rtol=1e-5)
+            np.testing.assert_array_equal(rows.mask, [True, True, True, False, False])
 
 
 def test_advantages_end_with_the_episode_of_all():
@@ -129,11 +149,44 @@ def test_advantages_end_with_the_episode_of_all():
     np.testing.assert_allclose(sample.advantage["cat_critic"], expected, rtol=1e-5)
 
 
+def test_the_dead_neither_learn_nor_count():
+    """A cat that has died may see, do and be paid anything."""
+    env, rng, shape = signals(alive=True), np.random.default_rng(2), (4, 6)
+    agent = team_ppo.agent(env, SETTINGS | {"num_envs": 6, "epochs": 2})
+    living = np.arange(4)[:, None] < 1 + np.arange(6) % 3
+    alive = jnp.stack([jnp.ones(shape, bool)] * 2 + [jnp.asarray(living)], -1)
+    after = jnp.concatenate([alive[1:], alive[-1:]])
+    no = jnp.zeros(shape, bool)
+    draw = lambda *more: jnp.asarray(rng.normal(size=(*shape, *more)), jnp.float32)
+    seen, state, reward = {n: draw(2) for n in NAMES}, draw(3), 3 + draw(3)
+    log_prob = {"cat": -jnp.abs(draw(2)), "mouse": -jnp.abs(draw(1))}
+
+    def update(noise):
+        changed = lambda x, y: jnp.where(living.reshape(*shape, *[1] * (x.ndim - 2)), x, y)
+        before = TimeStep(seen | {"cat_1": changed(seen["cat_1"], noise)}, jnp.zeros((*shape, 3)),
+                          no, no, no, alive=alive, privileged={"state": state})  # fmt: skip
+        paid = reward.at[..., 2].set(changed(reward[..., 2], 100 * noise))
+        following = TimeStep(seen, paid, no, no, no, alive=after, privileged={"state": state})
+        action = {n: jnp.zeros(shape, int) for n in NAMES}
+        action["cat_1"] = changed(action["cat_1"], (noise > 0).astype(int))
+        said = log_prob["cat"].at[..., 1].set(changed(log_prob["cat"][..., 1], -noise))
+        x = Transition(before, action, following, (), {"log_prob": log_prob | {"cat": said}})
+        began = agent.init(random.key(0), agent.hyper)
+        after_update, _ = agent.update(began, Batch(x, jnp.float32(0)), random.key(1))
+        return params_of(began), params_of(after_update), after_update.extra
+
+    update = jax.jit(update)
+    begun, params, moments = update(0.0)
+    near = lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-6)
+    jax.tree.map(near, (params, moments), update(3.0)[1:])
+    assert float(moments["cat_critic"].count) == 24 + living.sum()
+    moved = jax.tree.map(lambda x, y: np.abs(x - y).max(), begun, params)
+    assert all(x > 1e-4 for name in params for x in jax.tree.leaves(moved[name])[:1])
+
+
 def test_what_does_not_fit_is_refused():
     with pytest.raises(UserError, match="share one; mappo is for that"):
         team_ppo(make("foraging"), SETTINGS)
-    with pytest.raises(UserError, match="may die"):
-        team_ppo(signals(alive=True), SETTINGS)
     with pytest.raises(UserError, match="the team 'agent' by their names"):
         odd = dataclasses.replace(
             make("foraging", reward="each"),

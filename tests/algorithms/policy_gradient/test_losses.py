@@ -124,6 +124,12 @@ def test_ppo_standardizes_the_advantages_of_a_minibatch_and_limits_the_drift(nor
     standard = (some - some.mean()) / some.std() if normalize else some
     np.testing.assert_allclose(found.descended.x.advantage, standard, rtol=1e-4)
     assert found.max_drift == 0.02
+    # Only steps that count, such as those of an agent that is alive.
+    mask = jnp.arange(len(some))[:, None] < 1 + jnp.arange(some.shape[1]) % 2
+    found.step(found, Minibatch(part, mask))
+    some, kept = some[mask], found.descended.x.advantage[mask]
+    standard = (some - some.mean()) / some.std() if normalize else some
+    np.testing.assert_allclose(kept, standard, rtol=1e-4)
 
 
 def test_a2c_descends_whole_windows_without_standardizing():

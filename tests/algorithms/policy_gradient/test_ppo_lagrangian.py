@@ -32,8 +32,9 @@ def test_the_costs_of_episodes_continue_across_windows():
     assert (~done[T - 1]).any()
 
 
-@pytest.mark.parametrize("multiplier", [0.0, 3.0])
-def test_the_advantage_combines_reward_and_cost(multiplier):
+@pytest.mark.parametrize(("multiplier", "masked"), [(0.0, False), (3.0, False), (3.0, True)])
+def test_the_advantage_combines_reward_and_cost(multiplier, masked):
+    """The mask leaves out the first two environments."""
     value, cost_value = jnp.asarray(RNG.normal(size=(2, 2 * T * B)), jnp.float32)
     number = np.arange(2 * T * B).reshape(2, T, B)
     ended = RNG.random((T, B)) < 0.2
@@ -52,7 +53,9 @@ def test_the_advantage_combines_reward_and_cost(multiplier):
         cost_critic=lambda timestep: cost_value[timestep.observation],
         multiplier=lambda: jnp.float32(raw),
     )
-    batch = Batch(x, jnp.float32(0), memory=jnp.zeros((B, 0)))
+    counts = np.broadcast_to(np.arange(B) >= 2 * masked, (T, B))
+    mask = jnp.asarray(counts) if masked else None
+    batch = Batch(x, jnp.float32(0), memory=jnp.zeros((B, 0)), mask=mask)
     sample = pl.combine_advantages(net, batch)
 
     def gae(reward, value, following, discount, decay):
@@ -64,10 +67,11 @@ def test_the_advantage_combines_reward_and_cost(multiplier):
 
     of_reward = gae(reward, value[number[0]], value[number[1]], 0.9, 0.8)
     of_cost = gae(cost, cost_value[number[0]], cost_value[number[1]], 0.95, 0.7)
-    scaled = (of_reward - of_reward.mean()) / of_reward.std()
-    expected = (scaled - multiplier * (of_cost - of_cost.mean())) / (1 + multiplier)
-    np.testing.assert_allclose(sample.advantage, expected, rtol=1e-3, atol=1e-4)
-    np.testing.assert_allclose(sample.target, of_reward + value[number[0]], rtol=1e-4, atol=1e-5)
+    scaled = (of_reward - of_reward[counts].mean()) / of_reward[counts].std()
+    expected = (scaled - multiplier * (of_cost - of_cost[counts].mean())) / (1 + multiplier)
+    np.testing.assert_allclose(sample.advantage[counts], expected[counts], rtol=1e-3, atol=1e-4)
+    target = of_reward + value[number[0]]
+    np.testing.assert_allclose(sample.target[counts], target[counts], rtol=1e-4, atol=1e-5)
     expected = of_cost + cost_value[number[0]]
     np.testing.assert_allclose(sample.cost_target, expected, rtol=1e-4, atol=1e-5)
 

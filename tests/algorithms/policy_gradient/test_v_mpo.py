@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from jaxrl.algorithms.policy_gradient import v_mpo
-from jaxrl.algorithms.policy_gradient.shared.actor_critic import Sample
 from tests.kit.stub import stub
 
 T, B, A = 4, 3, 5
@@ -19,7 +18,7 @@ HYPER = {"bound": 0.1, "policy_bound": 0.2, "mean_bound": 0.3, "deviation_bound"
 ACTION = RNG.integers(0, A, (T, B))
 
 
-def loss_of(policies, action, temperature=TEMPERATURE):
+def loss_of(policies, action, temperature=TEMPERATURE, mask=None):
     new, old = policies
     one = lambda policy: lambda timestep, memory, method: (policy, VALUE, memory)
     multiplier = lambda: jnp.float32(MULTIPLIER)
@@ -30,7 +29,7 @@ def loss_of(policies, action, temperature=TEMPERATURE):
         hyper=HYPER | {"value_weight": 2.0},
         **{f"{name}_multiplier": multiplier for name in ("policy", "mean", "deviation")},
     )
-    sample = Sample(None, action, None, None, ADVANTAGE, TARGET, ())
+    sample = v_mpo.Window(None, action, None, None, ADVANTAGE, TARGET, (), mask)
     return v_mpo.v_mpo_loss(net, sample)
 
 
@@ -65,6 +64,21 @@ def test_the_total_includes_the_temperatures_dual_loss():
     tried = np.geomspace(0.05, 20, 20_001)
     duals = tried * (0.1 + np.log(np.exp(best / tried[:, None]).mean(-1)))
     assert abs(slope(tried[duals.argmin()])) < 1e-3
+
+
+def test_steps_that_do_not_count_are_in_no_half():
+    mask = (RNG.random((T, B)) < 0.6).astype(bool)
+    output = loss_of(categoricals(), ACTION, mask=jnp.asarray(mask))
+    better = np.sort(ADVANTAGE[mask])[-(mask.sum() // 2) :]
+    top = mask & (better[0] <= ADVANTAGE)
+    weight = np.where(top, np.exp(ADVANTAGE / TEMPERATURE), 0)
+    log_prob = np.take_along_axis(jax.nn.log_softmax(NEW), ACTION[..., None], -1)[..., 0]
+    expected = -(weight / weight.sum() * log_prob).sum()
+    masked_mean = output.metrics["policy_loss"][mask].sum() / mask.sum()
+    np.testing.assert_allclose(masked_mean, expected, rtol=1e-4)
+    dual = TEMPERATURE * (0.1 + np.log(np.exp(better / TEMPERATURE).mean()))
+    rest = output.metrics["policy_loss"] + (VALUE - TARGET) ** 2
+    np.testing.assert_allclose(output.value[mask], (rest + dual)[mask], rtol=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["choices", "box"])

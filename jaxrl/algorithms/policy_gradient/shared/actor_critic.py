@@ -69,11 +69,19 @@ def sample_of(net: Net, batch: Batch, value: Array, next_value: Array) -> Sample
     return Sample(x.timestep, x.action, log_prob, value, advantage, target, memory)
 
 
-def standardize(x: Any) -> Any:
-    """Standardize the advantages of a sample or minibatch (each leaf, if they are a tree)."""
+def standardize(x: Any, mask: Array | None = None) -> Any:
+    """Standardize the advantages of a sample or minibatch (each leaf, if they are a tree).
+
+    mask: steps of a sample that count, shaped as its advantages, which are 0 at all others; None
+        for all. A minibatch has its own.
+    """
     if isinstance(x, Minibatch):
-        return dataclasses.replace(x, x=standardize(x.x))
-    advantage = jax.tree.map(lambda a: (a - a.mean()) / (a.std() + 1e-8), x.advantage)
+        return dataclasses.replace(x, x=standardize(x.x, x.mask))
+    if mask is None:
+        scale = lambda a: (a - a.mean()) / (a.std() + 1e-8)
+    else:
+        scale = lambda a: losses.standardize(a, mask)
+    advantage = jax.tree.map(scale, x.advantage)
     return dataclasses.replace(x, advantage=advantage)
 
 
