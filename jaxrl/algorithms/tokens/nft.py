@@ -17,9 +17,13 @@ from jaxrl.algorithms.tokens.shared.answers import (
     on_answers,
     token_output,
 )
-from jaxrl.algorithms.tokens.shared.informative import informative_source, wait_for_informative
+from jaxrl.algorithms.tokens.shared.informative import (
+    informative_source,
+    right_and_wrong,
+    wait_for_informative,
+)
 from jaxrl.algorithms.tokens.shared.settings import SMALL_GROUPS, Grouped
-from jaxrl.core.types import Array, Batch, Environment
+from jaxrl.core.types import Array, Batch, Environment, Source
 from jaxrl.kit import AlgorithmBuilder, LossOutput, Net, Recipe, group, hyper, loss, static
 from jaxrl.kit.groups import Optimizer
 
@@ -86,9 +90,15 @@ def nft_loss(net: Net, x: Sample) -> LossOutput:
 def recipe(env: Environment, config: Config) -> Recipe:
     answers = config.groups.answers
     judge = judge_right_and_wrong(answers, config.prompt_weight)
-    return wait_for_informative(on_answers(env, config, judge, (nft_loss,)), answers)
+    plain = on_answers(env, config, judge, (nft_loss,))
+    return wait_for_informative(plain, answers, right_and_wrong)
 
 
-nft = AlgorithmBuilder("nft", Config, recipe, informative_source, check=check)
+def source(env: Environment, config: Config) -> Source:
+    """Return a source that keeps prompts with right and wrong answers while the update waits."""
+    return informative_source(env, config, right_and_wrong)
+
+
+nft = AlgorithmBuilder("nft", Config, recipe, source, check=check)
 
 TINY = SMALL_GROUPS | {"informative": 0.5}

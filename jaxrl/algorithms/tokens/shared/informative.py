@@ -3,33 +3,55 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
+
+import jax.numpy as jnp
 
 from jaxrl import losses
 from jaxrl.algorithms.tokens.shared.answers import returns_of
 from jaxrl.core import trees
-from jaxrl.core.types import Environment, Source
+from jaxrl.core.types import Array, Environment, Source
 from jaxrl.kit import Recipe
 from jaxrl.sources import kept_groups
 
+# Which groups have a signal, bool [P], by the returns [P, G] of their answers.
+Informative = Callable[[Array], Array]
 
-def wait_for_informative(recipe: Recipe, answers: int) -> Recipe:
+
+def wait_for_informative(
+    recipe: Recipe, answers: int, informative: Informative = losses.informative_groups
+) -> Recipe:
     """Return a recipe whose update changes nothing until a share `net.hyper.informative` of the
-    groups, of `answers` each, contains different rewards, and keeps the groups that do."""
+    groups, of `answers` each, is informative, and keeps the groups that are.
+
+    informative: by default, groups with different rewards.
+    """
 
     def update(net, batch):
-        returns = returns_of(batch)
-        share = losses.informative_groups(returns.reshape(-1, answers)).mean()
-        enough = share >= net.hyper.informative
+        known = informative(returns_of(batch).reshape(-1, answers))
+        # Counted, since a mean of ones can be below 1: 41 times the float32 1 / 41 is.
+        enough = known.sum() >= net.hyper.informative * known.size
         new = recipe.update(net, batch)
         new = new.replace(parts=trees.where(enough, new.parts, net.parts))
-        return new.report(informative=share).feed(keep=~enough)
+        return new.report(informative=known.mean()).feed(keep=~enough)
 
     return dataclasses.replace(recipe, update=update)
 
 
-def informative_source(env: Environment, config: Any) -> Source:
-    """Return a source that keeps groups with a signal while the update waits for more."""
+def informative_source(
+    env: Environment, config: Any, informative: Informative = losses.informative_groups
+) -> Source:
+    """Return a source that keeps informative groups while the update waits for more.
+
+    informative: as in `wait_for_informative`.
+    """
     groups = config.groups
     fresh = groups.source(env)
-    return kept_groups(fresh, groups.answers, losses.informative_groups, groups.num_shards)
+    return kept_groups(fresh, groups.answers, informative, groups.num_shards)
+
+
+def right_and_wrong(returns: Array) -> Array:
+    """Return which groups have right answers, with returns above 0, and wrong ones: bool [P] from
+    returns [P, G]."""
+    return losses.informative_groups((returns > 0).astype(jnp.float32))
