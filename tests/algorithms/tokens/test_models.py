@@ -134,6 +134,27 @@ def test_other_algorithms_have_it_as_their_policy(folder, name):
     assert name == "ppo_max" or np.isfinite(measured["exact_return"])
 
 
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("rest_em", {"answers": 2}),  # begins rounds at the reference
+        ("kimi_k1_5", {"answers": 2, "count": 8, "passes.minibatches": 2}),  # with a new optimizer
+        ("rewarded_soups", {"answers": 4}),  # mixes parameters
+    ],
+    ids=lambda x: x if isinstance(x, str) else "",
+)
+def test_parameters_that_are_put_together_keep_the_frozen_ones(folder, name, settings):
+    """A training step is traced, not run."""
+    env = jaxrl.make("ruled_words", letters=3, length=2)
+    assert env.action_space.n == CONFIG["vocab_size"]
+    settings = {"prompts": 4, **settings, "decoder.model": str(folder), "lora_rank": 2}
+    built = getattr(jaxrl.algorithms, name)(env, settings)
+    begun = jax.eval_shape(lambda key: jaxrl.start(built, key), random.key(0))
+    after = jax.eval_shape(lambda run: jaxrl.train(built, run, 1)[0], begun)
+    for part in after.state.agent.parts.values():
+        assert shared.is_shared(part.params["frozen"])
+
+
 def test_another_vocabulary_than_the_models_is_refused_in_a_sentence(folder):
     said = r"has a vocabulary of 4 tokens, and 'addition' is of Discrete\(.*13.*\); both must be"
     with pytest.raises(UserError, match=said):
