@@ -177,9 +177,14 @@ def returns_of(batch: Batch) -> Array:
     return jnp.where(batch.mask, batch.transitions.reward, 0).sum(0)
 
 
-def unroll(part: Callable[..., Any], net: Net, timestep: TimeStep) -> tuple[Any, Array]:
-    """Apply an actor-critic part to whole episodes [T, B]; return policy and value."""
-    return part(timestep, blank_memory(net, timestep), method="unroll")[:2]
+def unroll(
+    part: Callable[..., Any], net: Net, timestep: TimeStep, network: str = "actor_critic"
+) -> tuple[Any, Array]:
+    """Apply an actor-critic part to whole episodes [T, B]; return policy and value.
+
+    network: name of a part with the same network.
+    """
+    return part(timestep, blank_memory(net, timestep, network), method="unroll")[:2]
 
 
 def whole_text(t: Transition) -> TimeStep:
@@ -188,14 +193,14 @@ def whole_text(t: Transition) -> TimeStep:
     return jax.tree.map(lambda x, y: jnp.concatenate([x[:1], y]), t.timestep, t.next_timestep)
 
 
-def blank_memory(net: Net, timestep: TimeStep) -> Tree:
-    """Return the memory [B] before whole episodes [T, B], without room for earlier steps.
+def blank_memory(net: Net, timestep: TimeStep, part: str = "actor_critic") -> Tree:
+    """Return the memory [B] of a part before whole episodes [T, B], without room for earlier steps.
 
     Another policy may have acted, so the batch's memory is not used. It is created where it is
     read: a minibatch of it would be a gather from a constant, which XLA would evaluate for minutes
     while compiling.
     """
-    return memory.shrink(net.network("actor_critic").initial(timestep.first.shape[1]))
+    return memory.shrink(net.network(part).initial(timestep.first.shape[1]))
 
 
 def evaluate(net: Net, x: Sample, as_sampled: bool = True) -> Evaluation:
