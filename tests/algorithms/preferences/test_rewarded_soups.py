@@ -60,7 +60,7 @@ def test_policies_begin_alike_and_the_soup_follows_them():
 
 
 def test_policies_learn_what_they_sample_from():
-    """At a temperature of 2, and of the tokens that could be sampled."""
+    """The temperature is 2, and one token cannot be sampled."""
     rng = np.random.default_rng(0)
     logits, action = rng.normal(size=(3, 4, 5)).astype(np.float32), rng.integers(0, 3, (3, 4))
     advantage, mask = rng.normal(size=(1, 4)).astype(np.float32), rng.random((3, 4)) < 0.7

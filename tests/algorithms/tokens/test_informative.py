@@ -69,7 +69,7 @@ def test_right_answers_of_different_worth_are_no_signal_for_what_learns_right_fr
 
 
 def test_nft_waits_for_and_keeps_prompts_with_right_and_wrong_answers(monkeypatch):
-    """Both prompts have answers of different worth, one of them right answers alone."""
+    """Answers to each prompt differ in worth; one prompt has right answers alone."""
     from jaxrl.algorithms.tokens import nft as module
 
     seen = {}

@@ -108,6 +108,7 @@ from jaxrl.kit.acting import check_sampling, sample_tempered, temper
 from jaxrl.kit.builder import source_group
 from jaxrl.kit.composing import with_rewards
 from jaxrl.kit.minibatches import move, pack
+from jaxrl.kit.parts import copy
 from jaxrl.kit.state import State
 from jaxrl.networks.heads import Categorical, log_prob_and_entropy
 
@@ -275,7 +276,7 @@ def copy_policy(part: str) -> Callable[[State, State], State]:
         policy = getattr(other, "parts", {}).get("actor_critic")
         if policy is None or part in other.parts:
             return other
-        params = jax.tree.map(jnp.copy, policy.params)  # a donated buffer can be donated only once
+        params = copy(policy.params)  # a donated buffer can be donated only once
         new = dataclasses.replace(own.parts[part], params=params)
         return dataclasses.replace(other, parts=other.parts | {part: new}, extra=own.extra)
 
