@@ -37,6 +37,7 @@ from jaxrl.algorithms.tokens.shared.answers import (
 )
 from jaxrl.algorithms.tokens.shared.models import check_network, token_network
 from jaxrl.algorithms.tokens.shared.settings import Divergence, Grouped, Groups
+from jaxrl.core import settings
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.hyper import MANY
@@ -203,9 +204,10 @@ def source(env: Environment, config: Config) -> Source:
 
 
 def check(env: Environment, config: Any, name: str) -> None:
-    """Raise `UserError` as `answers.check`, for an environment without several rewards, and for
-    groups with fewer than two answers by each policy."""
+    """Raise `UserError` as `answers.check`, for an environment without several rewards, for groups
+    with fewer than two answers by each policy, for an early stop, and for packing."""
     check_network(env, config, name)
+    settings.refuse(config, ("passes.early_stop", "packed"), f"{name} always takes all its steps")
     names, size = rewards_of(env), config.groups.answers
     if len(names) < 2:
         raise UserError(

@@ -85,6 +85,8 @@ def test_sizes_and_environments_that_do_not_fit_are_refused():
         rewarded_soups(envs.make("judged_words"), SMALL)
     with pytest.raises(UserError, match=r"groups\.answers is 2; it must be a multiple of 2"):
         rewarded_soups(ENV, SMALL | {"answers": 2})
+    with pytest.raises(UserError, match=r"passes\.early_stop is True; rewarded_soups always takes"):
+        rewarded_soups(ENV, SMALL | {"passes.early_stop": True})
 
 
 @pytest.mark.slow
