@@ -82,8 +82,9 @@ def judge_right_and_wrong(answers: int, weight: str) -> Judge:
 def nft_loss(net: Net, x: Sample) -> LossOutput:
     """Compute the loss of each token (equation 10), times the weight of its prompt."""
     now = evaluate(net, x)
-    right, rate = x.target[0] > 0, x.value[0]  # the same for all tokens of an answer
-    token_loss = losses.nft(now.log_prob, x.log_prob, right, rate, net.hyper.epsilon)
+    # An answer of one token each, since packed columns hold several answers.
+    both = now.log_prob[None], x.log_prob[None]
+    token_loss = losses.nft(*both, x.target > 0, x.value, net.hyper.epsilon)[0]
     return token_output(net, x, now, x.advantage * token_loss)
 
 
