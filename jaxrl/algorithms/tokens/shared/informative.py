@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxrl import losses
 from jaxrl.algorithms.tokens.shared.answers import returns_of
 from jaxrl.core import trees
+from jaxrl.core.errors import UserError
 from jaxrl.core.types import Array, Environment, Source
 from jaxrl.kit import Recipe
 from jaxrl.sources import kept_groups
@@ -45,8 +46,15 @@ def informative_source(
     """Return a source that keeps informative groups while the update waits for more.
 
     informative: as in `wait_for_informative`.
+
+    Raises `UserError` if the update would wait forever, for groups of one answer.
     """
     groups = config.groups
+    if groups.answers < 2 and config.informative > 0:
+        raise UserError(
+            f"groups.answers is {groups.answers}, and such groups have no signal that the update "
+            "waits for; choose at least 2, or set informative to 0."
+        )
     fresh = groups.source(env)
     return kept_groups(fresh, groups.answers, informative, groups.num_shards)
 
