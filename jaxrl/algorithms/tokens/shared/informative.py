@@ -21,16 +21,17 @@ Informative = Callable[[Array], Array]
 
 
 def wait_for_informative(
-    recipe: Recipe, answers: int, informative: Informative = losses.informative_groups
+    recipe: Recipe, answers: int, informative: Informative | None = None
 ) -> Recipe:
     """Return a recipe whose update changes nothing until a share `net.hyper.informative` of the
     groups, of `answers` each, is informative, and keeps the groups that are.
 
-    informative: by default, groups with different rewards.
+    informative: None for groups with different rewards.
     """
 
     def update(net, batch):
-        known = informative(returns_of(batch).reshape(-1, answers))
+        choose = informative or losses.informative_groups
+        known = choose(returns_of(batch).reshape(-1, answers))
         # Counted, since a mean of ones can be below 1: 41 times the float32 1 / 41 is.
         enough = known.sum() >= net.hyper.informative * known.size
         new = recipe.update(net, batch)
@@ -41,7 +42,7 @@ def wait_for_informative(
 
 
 def informative_source(
-    env: Environment, config: Any, informative: Informative = losses.informative_groups
+    env: Environment, config: Any, informative: Informative | None = None
 ) -> Source:
     """Return a source that keeps informative groups while the update waits for more.
 
@@ -55,8 +56,8 @@ def informative_source(
             f"groups.answers is {groups.answers}, and such groups have no signal that the update "
             "waits for; choose at least 2, or set informative to 0."
         )
-    fresh = groups.source(env)
-    return kept_groups(fresh, groups.answers, informative, groups.num_shards)
+    fresh, choose = groups.source(env), informative or losses.informative_groups
+    return kept_groups(fresh, groups.answers, choose, groups.num_shards)
 
 
 def right_and_wrong(returns: Array) -> Array:
