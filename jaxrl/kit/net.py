@@ -158,10 +158,9 @@ class Net:
     def restart(self, **params: Tree) -> Net:
         """Return the net with other parameters of the named parts, and with their optimizers as at
         the start of a run."""
+        begin = lambda n, p: self._blueprint.descents[n].init(trainable(p))
         new = {
-            n: dataclasses.replace(
-                self.parts[n], params=p, optimizer=self._blueprint.descents[n].init(p)
-            )
+            n: dataclasses.replace(self.parts[n], params=p, optimizer=begin(n, p))
             for n, p in params.items()
         }
         return self.replace(parts=self.parts | new)

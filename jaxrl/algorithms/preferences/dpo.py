@@ -137,6 +137,17 @@ def check(env: Environment, config: Any, name: str) -> None:
         check_whole(config, f"{config.loss}")
 
 
+def check_some(env: Environment, config: Any, name: str) -> None:
+    """Raise `UserError` as `check`, and for an objective that ranks all pairs of a minibatch, for
+    algorithms that leave some of them out."""
+    check(env, config, name)
+    if config.loss.startswith("aot"):
+        raise UserError(
+            f"{config.loss} ranks all pairs of a minibatch, of which {name} leaves some out; "
+            "choose another loss."
+        )
+
+
 dpo = AlgorithmBuilder("dpo", Config, recipe, check=check, measure=measure_optimum)
 
 TINY = SMALL_PAIRS

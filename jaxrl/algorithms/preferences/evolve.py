@@ -92,8 +92,8 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
 
 def check(env: Environment, config: Any, name: str) -> None:
-    """Raise `UserError` as `dpo.check`, and if `env` does not say which turn a token is of."""
-    of_dpo.check(env, config, name)
+    """Raise `UserError` as `dpo.check_some`, and if `env` does not say which turn a token is of."""
+    of_dpo.check_some(env, config, name)
     check_turns(env, name)
 
 

@@ -51,14 +51,14 @@ def swap_answers(x: Minibatch) -> Minibatch:
     """
     timestep = x.x.timestep
     decision = timestep.tokens["decision"]
-    first = decision & (jnp.cumsum(decision, 0) == 1)
+    decided = jnp.cumsum(decision, 0)  # also where the text has ended and the other goes on
     roll = lambda y: jnp.roll(y, -2, axis=1)
 
     def splice(own: Array, keep: Array) -> Array:
         return jnp.where(keep.reshape(*keep.shape, *(1,) * (own.ndim - 2)), own, roll(own))
 
-    spliced = jax.tree.map(lambda y: splice(y, ~decision | first), timestep)
-    action = jax.tree.map(lambda y: splice(y, ~decision), x.x.action)
+    spliced = jax.tree.map(lambda y: splice(y, decided - decision == 0), timestep)
+    action = jax.tree.map(lambda y: splice(y, decided == 0), x.x.action)
     return Minibatch(Sample(spliced, action), roll(x.mask))
 
 

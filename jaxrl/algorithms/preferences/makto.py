@@ -32,6 +32,7 @@ from jaxrl.algorithms.tokens.shared import texts, turns
 from jaxrl.algorithms.tokens.shared.answers import Sample, decisions, unroll
 from jaxrl.algorithms.tokens.shared.settings import SMALL, Tokens
 from jaxrl.algorithms.tokens.shared.texts import Texts, on_texts
+from jaxrl.core import settings
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Array, Batch, Environment, TimeStep
@@ -170,9 +171,10 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
 
 def check(env: Environment, config: Any, name: str) -> None:
-    """Raise `UserError` as `texts.check`, for chunks and for minibatches of a single text, which
-    have no other texts' utterances, and if `env` does not label utterances."""
+    """Raise `UserError` as `texts.check`, for chunks, for an entropy bonus, for minibatches of a
+    single text, which have no other texts' utterances, and if `env` does not label utterances."""
     texts.check(env, config, name)
+    settings.refuse(config, ("entropy_weight",), f"{name} has no entropy bonus")
     turns.check_turns(env, name)
     judged = (example_timestep(env).privileged or {}).get("judged")
     if env.judge is not None or jnp.ndim(judged if judged is not None else 0) != 2:  # [1, K]

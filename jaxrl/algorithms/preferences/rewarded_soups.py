@@ -28,9 +28,16 @@ from jaxrl.algorithms.preferences.shared.players import played_as
 from jaxrl.algorithms.preferences.shared.ratings import ratings_of, rewards_of
 from jaxrl.algorithms.preferences.shared.settings import SMALL_PLAYED
 from jaxrl.algorithms.tokens.shared import answers
-from jaxrl.algorithms.tokens.shared.answers import decisions, speak, token_scores, unroll
+from jaxrl.algorithms.tokens.shared.answers import (
+    decisions,
+    restrict,
+    speak,
+    token_scores,
+    unroll,
+)
 from jaxrl.algorithms.tokens.shared.models import check_network, token_network
 from jaxrl.algorithms.tokens.shared.settings import Divergence, Grouped, Groups
+from jaxrl.core import settings
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.hyper import MANY
@@ -50,6 +57,8 @@ from jaxrl.kit import (
     static,
 )
 from jaxrl.kit.acting import sample_tempered
+from jaxrl.kit.parts import trainable, with_shared
+from jaxrl.networks.heads import log_prob_and_entropy
 from jaxrl.sources import Player, cast
 
 
@@ -57,12 +66,13 @@ from jaxrl.sources import Player, cast
 class Sample:
     """Whole episodes for a gradient step of one policy, [T, B].
 
-    advantage: of each answer, [1, B].
+    advantage: of each answer, [1, B]. allowed: see `answers.Sample`.
     """
 
     timestep: TimeStep
     action: Tree
     advantage: Array
+    allowed: Tree = None
 
 
 @group
@@ -105,9 +115,10 @@ def loss_of(part: str) -> Loss:
     def policy_loss(net: Net, x: Minibatch) -> LossOutput:
         sample: Sample = x.x
         policy, _ = unroll(getattr(net, part), net, sample.timestep)
-        log_prob = losses.sequence_log_prob(policy.log_prob(sample.action), x.mask)
+        policy = restrict(net, policy, sample.allowed)
+        each, entropy = log_prob_and_entropy(policy, sample.action)
+        log_prob, entropy = (losses.sequence_log_prob(y, x.mask) for y in (each, entropy))
         value = losses.policy_gradient(log_prob, sample.advantage[0])
-        entropy = losses.sequence_log_prob(policy.entropy(), x.mask)
         return LossOutput(value - net.hyper.entropy_weight * entropy, {f"entropy_{part}": entropy})
 
     return policy_loss
@@ -124,12 +135,14 @@ def recipe(env: Environment, config: Config) -> Recipe:
         assert mask is not None  # `Recipe.needs`
         decided = decisions(t.timestep, mask)
         reward = t.next_timestep.reward_components[name]
-        reference = unroll(net.target.actor_critic, net, t.timestep)[0].log_prob(t.action)
-        now = unroll(getattr(net, part), net, t.timestep)[0].log_prob(t.action)
+        allowed = t.extras.get("allowed")
+        policy, _ = unroll(net.target.actor_critic, net, t.timestep)
+        reference = restrict(net, policy, allowed).log_prob(t.action)
         total = jnp.where(mask, reward, 0).sum(0)
-        drift = losses.sequence_log_prob(now - reference, decided)
+        drift = losses.sequence_log_prob(t.extras["log_prob"] - reference, decided)
         each = (total - net.hyper.kl.weight * drift).reshape(-1, size // count)
-        sample = Sample(t.timestep, t.action, losses.leave_one_out(each).reshape(1, -1))
+        advantage = losses.leave_one_out(each).reshape(1, -1)
+        sample = Sample(t.timestep, t.action, advantage, allowed)
         step = lambda net, some: net.descend(losses_of[part], some)
         net = net.epochs(config.passes, Minibatch(sample, decided), step, unit=SEQUENCE)
         return net.report(**{f"return_{name}": total.mean()})
@@ -139,7 +152,8 @@ def recipe(env: Environment, config: Config) -> Recipe:
             own = lambda x, k=k: x[:, k::count]
             transitions, mask = jax.tree.map(own, (batch.transitions, batch.mask))
             net = learn(net, Batch(transitions, batch.env_steps, mask=mask), name, part)
-        mixed = soup(tuple(net.parts[part].params for part in parts), net.hyper.share)
+        mixed = soup(tuple(trainable(net.parts[part].params) for part in parts), net.hyper.share)
+        mixed = with_shared(mixed, net.parts["actor_critic"].params)
         return net.with_params(actor_critic=mixed).update_targets()
 
     inputs = example_timestep(env), network.initial(1)
@@ -154,7 +168,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         losses=tuple(losses_of.values()),
         update=update,
         memory=network.initial,
-        needs=("mask",),
+        needs=("mask", "transitions.extras.log_prob"),
         adopt=begin_as("actor_critic"),
         scores={**token_scores(env), **(own if is_small(env) else {})},
         in_evaluation={f"sampling.{n}": f"evaluation.{n}" for n in ("temperature", "top_p")},
@@ -190,9 +204,10 @@ def source(env: Environment, config: Config) -> Source:
 
 
 def check(env: Environment, config: Any, name: str) -> None:
-    """Raise `UserError` as `answers.check`, for an environment without several rewards, and for
-    groups with fewer than two answers by each policy."""
+    """Raise `UserError` as `answers.check`, for an environment without several rewards, for groups
+    with fewer than two answers by each policy, for an early stop, and for packing."""
     check_network(env, config, name)
+    settings.refuse(config, ("passes.early_stop", "packed"), f"{name} always takes all its steps")
     names, size = rewards_of(env), config.groups.answers
     if len(names) < 2:
         raise UserError(

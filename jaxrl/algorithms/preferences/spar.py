@@ -166,9 +166,9 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
 
 def check(env: Environment, config: Any, name: str) -> None:
-    """Raise `UserError` as `dpo.check`, and unless `env` asks for an answer, a judgment (`!` or
-    `?`) and a refinement."""
-    of_dpo.check(env, config, name)
+    """Raise `UserError` as `dpo.check_some`, and unless `env` asks for an answer, a judgment (`!`
+    or `?`) and a refinement."""
+    of_dpo.check_some(env, config, name)
     if not set(SAID) <= set(env.vocabulary):
         raise UserError(
             f"{name} judges its answers by '!' and '?' and refines them, for which '{env.name}' "

@@ -17,7 +17,7 @@ from jaxrl.algorithms.preferences.shared.games import (
 from jaxrl.algorithms.preferences.shared.measures import measure_return
 from jaxrl.algorithms.preferences.shared.settings import SMALL_GAME, Game, SelfPlay
 from jaxrl.core.types import Array, Environment
-from jaxrl.kit import AlgorithmBuilder, Net, Recipe, group
+from jaxrl.kit import AlgorithmBuilder, Net, Recipe, group, hyper
 from jaxrl.kit.groups import Optimizer
 
 
@@ -30,6 +30,8 @@ class Config(Game):
     """Groups of answers. Five: section 5.1."""
     optimizer: Optimizer = Optimizer("rmsprop", learning_rate=5e-7, max_grad_norm=1.0)
     """Optimizer settings. RMSProp, 5e-7: section 5.1. (Small networks need larger steps.)"""
+    eta: float = hyper(1.0, above=0)
+    """Size of a step of the game. (The authors' code has 1000.)"""
 
 
 def group_loss(net: Net, group: Group) -> Array:

@@ -42,7 +42,7 @@ from jaxrl.algorithms.tokens.shared.models import check_network
 from jaxrl.algorithms.tokens.shared.policy_gradient import policy_gradient_loss
 from jaxrl.algorithms.tokens.shared.settings import AVERAGES, SMALL, Tokens
 from jaxrl.algorithms.tokens.shared.turns import PAIR
-from jaxrl.core import trees
+from jaxrl.core import settings, trees
 from jaxrl.core.hyper import MANY
 from jaxrl.core.types import Array, Batch, Environment, Source, TimeStep, Transition, struct
 from jaxrl.kit import (
@@ -216,7 +216,8 @@ def recipe(env: Environment, config: Any) -> Recipe:
 
 def check(env: Environment, config: Any, name: str) -> None:
     """Raise `UserError` if no policy of these settings can act in `env`, if its tokens have no
-    turns, if what is drawn does not divide into minibatches, and for an early stop."""
+    turns, if what is drawn does not divide into minibatches, for an early stop, and for packing."""
+    settings.refuse(config, ("packed",), f"{name} does not pack its conversations")
     check_network(env, config, name)
     check_sampling(env.action_space, config, name)
     turns.check_turns(env, name)

@@ -1,7 +1,10 @@
 """DAPO (Yu et al., 2025, "DAPO: an open-source LLM reinforcement learning system at scale",
 arXiv:2503.14476): GRPO with a higher upper clip (section 3.1), groups sampled until all have
 different rewards (dynamic sampling, 3.2), a mean over all tokens (3.3) and a penalty on answers
-that come near the longest (3.4); no divergence."""
+that come near the longest (3.4); no divergence.
+
+By default an update is one gradient step, in which no ratio is clipped; the paper's are 16 steps on
+minibatches (`passes.minibatches`)."""
 
 from __future__ import annotations
 

@@ -31,6 +31,8 @@ class Config(Clipped):
     """Optimizer settings. 1e-6: section 4.2. AdamW, its betas and decay: section 2.2.1, on
     pretraining; the paper describes no other."""
     kl: Divergence = Divergence()
+    """Penalty on the KL divergence from the reference policy, none by default. 0.04 in the paper
+    (section 4.2)."""
     average: str = static("sequence", choices=AVERAGES)
     """Averaging of token losses: sequence (equal weight per sequence), token (per token, DAPO) or
     constant (a constant weight for every token, Dr. GRPO)."""

@@ -1,5 +1,8 @@
 """GSPO (Zheng et al., 2025, "Group sequence policy optimization", arXiv:2507.18071): GRPO with one
-probability ratio for a whole answer, the geometric mean of its tokens', and so one clip."""
+probability ratio for a whole answer, the geometric mean of its tokens', and so one clip.
+
+By default an update is one gradient step, in which no ratio is clipped; the paper's are 4 steps on
+minibatches (`passes.minibatches`)."""
 
 from __future__ import annotations
 

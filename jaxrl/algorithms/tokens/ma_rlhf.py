@@ -6,8 +6,9 @@ its beginning, and all tokens of a macro action share its advantage and its targ
 
 As in the authors' code, the ratio is clipped for each token, and perplexities are the reference's.
 That code takes means of rewards too, except for an answer's last token, a macro action of its own;
-it begins macro actions of falling perplexity one token earlier, and clips the values' loss, which
-token_ppo does not. Macro actions of one token are token_ppo. Those by a parser are left out."""
+it begins macro actions of falling perplexity one token earlier, and clips rewards and the values'
+loss, which token_ppo does not. Here advantages are standardized over all decisions, as token_ppo's;
+there they are not. Macro actions of one token are token_ppo. Those by a parser are left out."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ from jaxrl.kit.groups import Optimizer, Passes
 @group
 class Config(Clipped):
     """Settings of MT-GRPO: GRPO with advantages of turns and of outcomes (arXiv:2505.11821). The
-    defaults are those of the authors' code."""
+    defaults are those of the authors' code, but for the divergence."""
 
     groups: Groups = Groups(prompts=16, answers=21)
     passes: Passes = Passes(epochs=2, minibatches=1, chunk_rows=0)
@@ -41,6 +41,8 @@ class Config(Clipped):
     turn_weight: float = hyper(1.0, low=0)
     """Weight of a turn's own advantage beside the outcome's (lambda)."""
     kl: Divergence = Divergence()
+    """Penalty on the KL divergence from the reference policy, none by default. 0.01 in the authors'
+    code."""
 
 
 def turn_advantages(x: Turns, answers: int, weight: Array | float) -> Array:

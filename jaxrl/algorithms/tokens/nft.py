@@ -17,9 +17,13 @@ from jaxrl.algorithms.tokens.shared.answers import (
     on_answers,
     token_output,
 )
-from jaxrl.algorithms.tokens.shared.informative import informative_source, wait_for_informative
+from jaxrl.algorithms.tokens.shared.informative import (
+    informative_source,
+    right_and_wrong,
+    wait_for_informative,
+)
 from jaxrl.algorithms.tokens.shared.settings import SMALL_GROUPS, Grouped
-from jaxrl.core.types import Array, Batch, Environment
+from jaxrl.core.types import Array, Batch, Environment, Source
 from jaxrl.kit import AlgorithmBuilder, LossOutput, Net, Recipe, group, hyper, loss, static
 from jaxrl.kit.groups import Optimizer
 
@@ -78,17 +82,24 @@ def judge_right_and_wrong(answers: int, weight: str) -> Judge:
 def nft_loss(net: Net, x: Sample) -> LossOutput:
     """Compute the loss of each token (equation 10), times the weight of its prompt."""
     now = evaluate(net, x)
-    right, rate = x.target[0] > 0, x.value[0]  # the same for all tokens of an answer
-    token_loss = losses.nft(now.log_prob, x.log_prob, right, rate, net.hyper.epsilon)
+    # An answer of one token each, since packed columns hold several answers.
+    both = now.log_prob[None], x.log_prob[None]
+    token_loss = losses.nft(*both, x.target > 0, x.value, net.hyper.epsilon)[0]
     return token_output(net, x, now, x.advantage * token_loss)
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
     answers = config.groups.answers
     judge = judge_right_and_wrong(answers, config.prompt_weight)
-    return wait_for_informative(on_answers(env, config, judge, (nft_loss,)), answers)
+    plain = on_answers(env, config, judge, (nft_loss,))
+    return wait_for_informative(plain, answers, right_and_wrong)
 
 
-nft = AlgorithmBuilder("nft", Config, recipe, informative_source, check=check)
+def source(env: Environment, config: Config) -> Source:
+    """Return a source that keeps prompts with right and wrong answers while the update waits."""
+    return informative_source(env, config, right_and_wrong)
+
+
+nft = AlgorithmBuilder("nft", Config, recipe, source, check=check)
 
 TINY = SMALL_GROUPS | {"informative": 0.5}

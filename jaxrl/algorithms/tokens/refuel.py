@@ -25,6 +25,7 @@ from jaxrl.algorithms.tokens.shared.answers import on_episodes, restrict, unroll
 from jaxrl.algorithms.tokens.shared.models import check_network
 from jaxrl.algorithms.tokens.shared.settings import SMALL, Tokens
 from jaxrl.algorithms.tokens.shared.turns import PAIR
+from jaxrl.core import settings
 from jaxrl.core.hyper import MANY
 from jaxrl.core.types import Array, Batch, Environment, Source, TimeStep, Tree, struct
 from jaxrl.kit import (
@@ -123,7 +124,9 @@ def recipe(env: Environment, config: Any) -> Recipe:
 
 def check(env: Environment, config: Any, name: str) -> None:
     """Raise `UserError` if no policy of these settings can act in `env`, if its tokens have no
-    turns, or if the pairs of an update do not divide into the minibatches."""
+    turns, if the pairs of an update do not divide into the minibatches, and for an entropy
+    bonus."""
+    settings.refuse(config, ("entropy_weight",), f"{name} has no entropy bonus")
     check_network(env, config, name)
     check_sampling(env.action_space, config, name)
     turns.check_turns(env, name)

@@ -28,6 +28,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl import losses
+from jaxrl.algorithms.preferences.shared.pairs import check_whole
 from jaxrl.algorithms.tokens.shared import answers
 from jaxrl.algorithms.tokens.shared.answers import (
     Sample,
@@ -192,7 +193,9 @@ def recipe(env: Environment, config: Any) -> Recipe:
 
 
 def check(env: Environment, config: Any, name: str) -> None:
-    """Raise `UserError` as `answers.check`, and if `env` does not report its calls."""
+    """Raise `UserError` as `answers.check`, for chunks, since covariances are those of a whole
+    minibatch, and if `env` does not report its calls."""
+    check_whole(config, name, "tokens")
     answers.check(env, config, name)
     check_metrics(env, name, "calls")
 

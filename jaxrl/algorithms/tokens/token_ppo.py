@@ -1,7 +1,10 @@
 """PPO (Schulman et al., 2017) for tokens, as in Ouyang et al., 2022, "Training language models to
 follow instructions with human feedback", arXiv:2203.02155: a critic judges each token, and the
-divergence penalty is subtracted from its reward (equation 2). The mean is over all tokens. The
-paper's pretraining gradients (PPO-ptx) and weight averaging are left out."""
+divergence penalty is subtracted from its reward (equation 2). The mean is over all tokens.
+
+Policy and critic are heads of one network here; the paper's critic is a network of its own, which
+begins as the reward model (as in `ppo_max`). The paper's pretraining gradients (PPO-ptx) and weight
+averaging are left out."""
 
 from __future__ import annotations
 
@@ -32,6 +35,8 @@ class Config(Clipped):
     the policy's was searched between 2.55e-6 and 2.55e-5 (E.9). There is no warm-up (10 steps in
     the paper)."""
     kl: Divergence = Divergence()
+    """Penalty on the KL divergence from the reference policy, none by default. 0.02 in the
+    paper."""
     discount: float = hyper(1.0, low=0, high=1)
     """Discount factor per token."""
     gae_lambda: float = hyper(1.0, low=0, high=1)

@@ -76,3 +76,5 @@ def test_margins_grow_from_the_reference_of_the_round():
 def test_what_does_not_fit_is_refused():
     with pytest.raises(UserError, match="needs the turns of texts"):
         evolve(envs.make("cartpole"), SIZES)
+    with pytest.raises(UserError, match=r"aot ranks all pairs .* evolve leaves some out"):
+        evolve(ENV, SIZES | {"loss": "aot"})

@@ -180,6 +180,8 @@ def test_settings_that_do_not_fit_are_refused():
         makto(env, {"num_envs": 4, "minibatches": 4})
     with pytest.raises(UserError, match="chunk_rows must be 0"):
         makto(env, {"chunk_rows": 8})
+    with pytest.raises(UserError, match="makto has no entropy bonus"):
+        makto(env, {"entropy_weight": 0.1})
     with pytest.raises(UserError, match="needs a label of each turn"):
         makto(envs.make("judged_words"))
     with pytest.raises(UserError, match="needs a label of each turn"):

@@ -26,6 +26,7 @@ from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.settings import Values
 from jaxrl.core.train import advance, start, train
+from jaxrl.core.types import TimeStep
 from jaxrl.exact.answers import answer_log_probs, enumerate_answers, optimal_answers
 from jaxrl.kit import Minibatch
 from jaxrl.kit.stages import stages
@@ -170,6 +171,29 @@ def test_answers_to_other_prompts_keep_the_prompt_and_take_the_answer():
     np.testing.assert_array_equal(other.x.timestep.observation[1], read[[2, 3, 0, 1]])
     np.testing.assert_array_equal(other.x.action, np.asarray(x.x.action)[:, [2, 3, 0, 1]])
     np.testing.assert_array_equal(other.mask, np.asarray(x.mask)[:, [2, 3, 0, 1]])
+
+
+def test_an_answer_that_outlasts_the_other_is_read_to_its_end():
+    """The prompt has two tokens. Where a text has ended, that of the next episode begins."""
+    observation = np.arange(16).reshape(4, 4)
+    action = 100 + observation
+    decision = np.tile([[False], [True], [True], [True]], 4)
+    first = np.tile([[True], [False], [False], [False]], 4)
+    decision[2, :2], first[2, :2] = False, True  # the first two answers have one token
+    mask = np.array(
+        [[False] * 4, [True] * 4, [False, False, True, True], [False, False, True, True]]
+    )
+    none = np.zeros((4, 4), bool)
+    tokens = {"decision": jnp.asarray(decision)}
+    step = TimeStep(*map(jnp.asarray, (observation, none, none, none, first)), tokens=tokens)
+    other = swap_answers(Minibatch(Sample(step, jnp.asarray(action)), jnp.asarray(mask)))
+    np.testing.assert_array_equal(other.mask, mask[:, [2, 3, 0, 1]])
+    own, theirs = np.array([0, 1]), np.array([2, 3])  # what the short ones go on with
+    seen = np.concatenate([observation[:2, own], observation[2:, theirs]])
+    np.testing.assert_array_equal(other.x.timestep.observation[:, own], seen)
+    np.testing.assert_array_equal(other.x.timestep.first[:, own], first[:, theirs])
+    said = np.concatenate([action[:1, own], action[1:, theirs]])
+    np.testing.assert_array_equal(other.x.action[:, own], said)
 
 
 @functools.cache

@@ -1,5 +1,7 @@
 """Rewarded soups: whose rewards who learns, and the parameters and the worth of their mean."""
 
+import types
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +9,8 @@ import pytest
 
 from jaxrl import envs, losses
 from jaxrl.algorithms.preferences.rewarded_soups import (
+    Sample,
+    loss_of,
     policies,
     rewarded_soups,
     soup,
@@ -16,7 +20,11 @@ from jaxrl.algorithms.preferences.shared.ratings import ratings_of, rewards_of
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.train import advance, start, train
+from jaxrl.core.types import TimeStep
 from jaxrl.exact.answers import optimal_answers
+from jaxrl.kit import Minibatch
+from jaxrl.networks.heads import Categorical
+from tests.kit.stub import stub
 
 ENV = envs.make("ruled_words", letters=2, length=2, seed=6)
 SIZES = {"recurrent": 16, "transformer": 0, "learning_rate": 5e-3}
@@ -51,11 +59,34 @@ def test_policies_begin_alike_and_the_soup_follows_them():
     assert all(map(np.array_equal, target, begun))  # the reference stays
 
 
+def test_policies_learn_what_they_sample_from():
+    """The temperature is 2, and one token cannot be sampled."""
+    rng = np.random.default_rng(0)
+    logits, action = rng.normal(size=(3, 4, 5)).astype(np.float32), rng.integers(0, 3, (3, 4))
+    advantage, mask = rng.normal(size=(1, 4)).astype(np.float32), rng.random((3, 4)) < 0.7
+    allowed = np.broadcast_to(np.arange(5) < 4, logits.shape)
+    no = np.zeros((3, 4), bool)
+    net = stub(
+        hyper={"sampling.temperature": 2.0, "entropy_weight": 0.5},
+        policy_taste=lambda timestep, memory, method: (Categorical(jnp.asarray(logits)), None, ()),
+        network=lambda name: types.SimpleNamespace(initial=lambda n: ()),
+    )
+    sample = Sample(TimeStep(action, no, no, no, no), jnp.asarray(action), advantage, allowed)
+    output = loss_of("policy_taste")(net, Minibatch(sample, jnp.asarray(mask)))
+    p = np.exp(logits[..., :4] / 2) / np.exp(logits[..., :4] / 2).sum(-1, keepdims=True)
+    log_prob = np.log(np.take_along_axis(p, action[..., None], -1)[..., 0])
+    entropy = -(p * np.log(p)).sum(-1)
+    expected = (-(advantage * log_prob + 0.5 * entropy) * mask).sum(0)
+    np.testing.assert_allclose(output.value, expected, rtol=1e-5)
+
+
 def test_sizes_and_environments_that_do_not_fit_are_refused():
     with pytest.raises(UserError, match="rewarded_soups needs several rewards"):
         rewarded_soups(envs.make("judged_words"), SMALL)
     with pytest.raises(UserError, match=r"groups\.answers is 2; it must be a multiple of 2"):
         rewarded_soups(ENV, SMALL | {"answers": 2})
+    with pytest.raises(UserError, match=r"passes\.early_stop is True; rewarded_soups always takes"):
+        rewarded_soups(ENV, SMALL | {"passes.early_stop": True})
 
 
 @pytest.mark.slow

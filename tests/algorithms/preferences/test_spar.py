@@ -136,6 +136,8 @@ def test_actor_and_refiner_learn_their_own_texts():
 def test_what_does_not_fit_is_refused():
     with pytest.raises(UserError, match="has no turns; use instructed_words"):
         spar(envs.make("judged_words"), {"recurrent": 8, "transformer": 0})
+    with pytest.raises(UserError, match="aot_unpaired ranks all pairs"):
+        spar(ENV, {"recurrent": 8, "transformer": 0, "loss": "aot_unpaired"})
     with pytest.raises(UserError, match="beams 0"):
         played = episodes(ENV, 4, keep_states=True)
         refined_pairs(played, ENV, branch=1, beams=0, depth=1, votes=1, yes=YES, no=NO)

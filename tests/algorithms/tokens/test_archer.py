@@ -158,6 +158,7 @@ def test_an_early_stop_and_minibatches_that_do_not_divide_are_refused():
     for changes, message in (
         ({"passes.early_stop": True}, "cannot stop early"),
         ({"passes.minibatches": 3}, "do not divide"),
+        ({"packed": True, "passes.chunk_rows": 8}, "archer does not pack"),
     ):
         with pytest.raises(UserError, match=message):
             archer(ENV, SETTINGS | changes)

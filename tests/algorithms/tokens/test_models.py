@@ -134,6 +134,27 @@ def test_other_algorithms_have_it_as_their_policy(folder, name):
     assert name == "ppo_max" or np.isfinite(measured["exact_return"])
 
 
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("rest_em", {"answers": 2}),  # begins rounds at the reference
+        ("kimi_k1_5", {"answers": 2, "count": 8, "passes.minibatches": 2}),  # with a new optimizer
+        ("rewarded_soups", {"answers": 4}),  # mixes parameters
+        ("ilql", {"texts.writer": "policy", "count": 8, "num_envs": 4}),  # has values with a cache
+    ],
+    ids=lambda x: x if isinstance(x, str) else "",
+)
+def test_what_puts_parameters_or_networks_together_can_be_traced(folder, name, settings):
+    env = jaxrl.make("ruled_words", letters=3, length=2)
+    assert env.action_space.n == CONFIG["vocab_size"]
+    settings = {**settings, "decoder.model": str(folder), "lora_rank": 2}
+    settings |= {} if name == "ilql" else {"prompts": 4}
+    built = getattr(jaxrl.algorithms, name)(env, settings)
+    begun = jax.eval_shape(lambda key: jaxrl.start(built, key), random.key(0))
+    after = jax.eval_shape(lambda run: jaxrl.train(built, run, 1)[0], begun)
+    assert shared.is_shared(after.state.agent.parts["actor_critic"].params["frozen"])
+
+
 def test_another_vocabulary_than_the_models_is_refused_in_a_sentence(folder):
     said = r"has a vocabulary of 4 tokens, and 'addition' is of Discrete\(.*13.*\); both must be"
     with pytest.raises(UserError, match=said):

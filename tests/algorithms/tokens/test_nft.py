@@ -1,5 +1,7 @@
 """NFT: on its own samples it is GRPO, and what wrong answers teach."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -47,6 +49,19 @@ def test_the_loss_of_a_token():
     assert ((1 - q * ratio) / (1 - q) < 0.7)[MASK].any()
     expected = -np.where(RETURNS > 0, NOW - ACTED, wrong) * np.repeat([0.5, 0, 0.75], G)
     np.testing.assert_allclose(values, np.where(MASK, expected, 0), rtol=1e-4, atol=1e-5)
+
+
+def test_answers_may_share_a_column():
+    """Packed minibatches: another answer begins with the fourth token of each column."""
+    found = record_update(nft, epsilon=0.7)
+    x = found.data.x
+    right = np.where(np.arange(T)[:, None] < 3, RETURNS > 0, RETURNS <= 0)
+    q = np.where(np.arange(T)[:, None] < 3, np.repeat(Q, G), 0.4)
+    x = dataclasses.replace(x, target=jnp.float32(right), value=jnp.float32(q))
+    values = losses_of(found.recipe)["loss"](found.net, x).value
+    wrong = np.log(np.maximum((1 - q * np.exp(NOW - ACTED)) / (1 - q), 0.7))
+    expected = -np.where(right, NOW - ACTED, wrong) * np.asarray(x.advantage)
+    np.testing.assert_allclose(values, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_the_first_gradient_is_that_of_grpo():

@@ -74,6 +74,8 @@ def test_an_update_is_a_step_of_mirror_descent_by_exact_values():
     assert moved > 0.06
 
 
-def test_an_early_stop_is_refused():
+def test_an_early_stop_and_an_entropy_bonus_are_refused():
     with pytest.raises(UserError, match="refuel cannot stop early"):
         refuel(ENV, {"passes.early_stop": True})
+    with pytest.raises(UserError, match="refuel has no entropy bonus"):
+        refuel(ENV, {"entropy_weight": 0.1})

@@ -99,6 +99,11 @@ def test_calls_are_paid_for_at_first():
     np.testing.assert_allclose(shaped_returns(net, batch), expected, rtol=1e-5)
 
 
+def test_chunks_are_refused():
+    with pytest.raises(UserError, match="spear compares all tokens of a minibatch"):
+        spear(envs.make("lookup"), {"recurrent": 8, "transformer": 0, "chunk_rows": 64})
+
+
 def test_an_environment_must_report_its_calls():
     with pytest.raises(UserError, match=r"spear reads TimeStep.metrics..calls.."):
         spear(envs.make("text_maze"), {"recurrent": 8, "transformer": 0})

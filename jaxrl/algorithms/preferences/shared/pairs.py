@@ -221,11 +221,11 @@ def check(env: Environment, config: Any, name: str) -> None:
     config.passes.check(columns, env.max_steps or 1, shards, PAIR)
 
 
-def check_whole(config: Any, why: str) -> None:
+def check_whole(config: Any, why: str, what: str = "pairs") -> None:
     """Raise `UserError` if a minibatch's gradient is computed in chunks, which statistics of a
-    whole minibatch do not allow. why: the subject of the message."""
+    whole minibatch do not allow. why: the subject of the message. what: of what they are."""
     if config.passes.chunk_rows:
         raise UserError(
-            f"{why} compares all pairs of a minibatch, so passes.chunk_rows must be 0, got "
+            f"{why} compares all {what} of a minibatch, so passes.chunk_rows must be 0, got "
             f"{config.passes.chunk_rows}."
         )

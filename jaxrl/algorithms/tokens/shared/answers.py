@@ -108,6 +108,7 @@ from jaxrl.kit.acting import check_sampling, sample_tempered, temper
 from jaxrl.kit.builder import source_group
 from jaxrl.kit.composing import with_rewards
 from jaxrl.kit.minibatches import move, pack
+from jaxrl.kit.parts import copy
 from jaxrl.kit.state import State
 from jaxrl.networks.heads import Categorical, log_prob_and_entropy
 
@@ -177,9 +178,14 @@ def returns_of(batch: Batch) -> Array:
     return jnp.where(batch.mask, batch.transitions.reward, 0).sum(0)
 
 
-def unroll(part: Callable[..., Any], net: Net, timestep: TimeStep) -> tuple[Any, Array]:
-    """Apply an actor-critic part to whole episodes [T, B]; return policy and value."""
-    return part(timestep, blank_memory(net, timestep), method="unroll")[:2]
+def unroll(
+    part: Callable[..., Any], net: Net, timestep: TimeStep, network: str = "actor_critic"
+) -> tuple[Any, Array]:
+    """Apply an actor-critic part to whole episodes [T, B]; return policy and value.
+
+    network: name of a part with the same network.
+    """
+    return part(timestep, blank_memory(net, timestep, network), method="unroll")[:2]
 
 
 def whole_text(t: Transition) -> TimeStep:
@@ -188,14 +194,14 @@ def whole_text(t: Transition) -> TimeStep:
     return jax.tree.map(lambda x, y: jnp.concatenate([x[:1], y]), t.timestep, t.next_timestep)
 
 
-def blank_memory(net: Net, timestep: TimeStep) -> Tree:
-    """Return the memory [B] before whole episodes [T, B], without room for earlier steps.
+def blank_memory(net: Net, timestep: TimeStep, part: str = "actor_critic") -> Tree:
+    """Return the memory [B] of a part before whole episodes [T, B], without room for earlier steps.
 
     Another policy may have acted, so the batch's memory is not used. It is created where it is
     read: a minibatch of it would be a gather from a constant, which XLA would evaluate for minutes
     while compiling.
     """
-    return memory.shrink(net.network("actor_critic").initial(timestep.first.shape[1]))
+    return memory.shrink(net.network(part).initial(timestep.first.shape[1]))
 
 
 def evaluate(net: Net, x: Sample, as_sampled: bool = True) -> Evaluation:
@@ -270,7 +276,7 @@ def copy_policy(part: str) -> Callable[[State, State], State]:
         policy = getattr(other, "parts", {}).get("actor_critic")
         if policy is None or part in other.parts:
             return other
-        params = jax.tree.map(jnp.copy, policy.params)  # a donated buffer can be donated only once
+        params = copy(policy.params)  # a donated buffer can be donated only once
         new = dataclasses.replace(own.parts[part], params=params)
         return dataclasses.replace(other, parts=other.parts | {part: new}, extra=own.extra)
 

@@ -19,6 +19,7 @@ from jaxrl.algorithms.tokens.token_supervised import cloning_loss
 from jaxrl.core.types import Array, Batch, Environment
 from jaxrl.kit import Net, Recipe, group
 from jaxrl.kit.groups import Passes
+from jaxrl.kit.parts import with_shared
 
 
 class Keep(Protocol):
@@ -58,7 +59,9 @@ def on_rounds(env: Environment, config: Rounds, keep: Keep, from_reference: bool
         assert mask is not None  # `Recipe.needs`
         returns = returns_of(batch).reshape(-1, answers)
         kept = keep(net, returns, batch)
-        new = net.restart(actor_critic=net.parts["actor_critic"].target) if from_reference else net
+        own = net.parts["actor_critic"]
+        reference = with_shared(own.target, own.params)
+        new = net.restart(actor_critic=reference) if from_reference else net
         mask = mask & kept.reshape(-1)
         new = recipe.update(new, dataclasses.replace(batch, mask=mask))
         distinct = (kept & distinct_of(batch, answers)).sum(-1).astype(jnp.float32)

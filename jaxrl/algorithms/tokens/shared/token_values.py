@@ -76,7 +76,7 @@ class Valued:
 
 def read_values(part: Callable[..., Any], net: Net, x: Valued) -> tuple[Array, Array]:
     """Return Q of the tokens that were chosen, [T, B, K], and V, [T + 1, B]."""
-    q, v = unroll(part, net, x.text)
+    q, v = unroll(part, net, x.text, "values")
     action = jnp.broadcast_to(x.action[..., None, None], (*q[:-1].shape[:-1], 1))
     return jnp.take_along_axis(q[:-1], action, -1)[..., 0], v
 
@@ -84,7 +84,7 @@ def read_values(part: Callable[..., Any], net: Net, x: Valued) -> tuple[Array, A
 def conservative_term(net: Net, x: Valued) -> Array:
     """Return the cross-entropy of the heads' Q with the tokens that were chosen, among those that
     were legal, summed over heads, [T, B]."""
-    q, _ = unroll(net.values, net, x.text)
+    q, _ = unroll(net.values, net, x.text, "values")
     legal = x.text.legal_actions[:-1, :, None]
     heads = jnp.where(legal, q[:-1], ILLEGAL)
     chosen = jnp.broadcast_to(x.action[..., None], heads.shape[:-1])
