@@ -109,6 +109,7 @@ BUILT_IN = {
     "planned_maze": "jaxrl.envs.language.planned_maze:planned_maze",
     "posed_lookups": "jaxrl.envs.language.posed_lookups:posed_lookups",
     "posed_sums": "jaxrl.envs.language.posed_sums:posed_sums",
+    "posed_theorems": "jaxrl.envs.language.posed_theorems:posed_theorems",
     "price_text": "jaxrl.envs.language.price_text:price_text",
     "regex_by_example": "jaxrl.envs.language.regex_by_example:regex_by_example",
     "ruled_words": "jaxrl.envs.language.ruled_words:ruled_words",
