@@ -55,6 +55,7 @@ BUILT_IN = {
     # markets
     "pairs_trading": "jaxrl.envs.markets.pairs_trading:pairs_trading",
     "portfolio": "jaxrl.envs.markets.portfolio:portfolio",
+    "sealed_auction": "jaxrl.envs.markets.sealed_auction:sealed_auction",
     "tax_economy": "jaxrl.envs.markets.tax_economy:tax_economy",
     # games
     "duel": "jaxrl.envs.games.duel:duel",
