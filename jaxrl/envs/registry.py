@@ -91,6 +91,7 @@ BUILT_IN = {
     "multi_room": "jaxrl.envs.grids.multi_room:multi_room",
     "one_way_doors": "jaxrl.envs.grids.one_way_doors:one_way_doors",
     "playtest": "jaxrl.envs.grids.playtest:playtest",
+    "pursuit": "jaxrl.envs.grids.pursuit:pursuit",
     "skirmish": "jaxrl.envs.grids.skirmish:skirmish",
     "speaker_listener": "jaxrl.envs.grids.speaker_listener:speaker_listener",
     "t_maze": "jaxrl.envs.grids.t_maze:t_maze",
