@@ -55,6 +55,7 @@ BUILT_IN = {
     # markets
     "pairs_trading": "jaxrl.envs.markets.pairs_trading:pairs_trading",
     "portfolio": "jaxrl.envs.markets.portfolio:portfolio",
+    "sealed_auction": "jaxrl.envs.markets.sealed_auction:sealed_auction",
     "tax_economy": "jaxrl.envs.markets.tax_economy:tax_economy",
     # games
     "duel": "jaxrl.envs.games.duel:duel",
@@ -90,6 +91,7 @@ BUILT_IN = {
     "multi_room": "jaxrl.envs.grids.multi_room:multi_room",
     "one_way_doors": "jaxrl.envs.grids.one_way_doors:one_way_doors",
     "playtest": "jaxrl.envs.grids.playtest:playtest",
+    "pursuit": "jaxrl.envs.grids.pursuit:pursuit",
     "skirmish": "jaxrl.envs.grids.skirmish:skirmish",
     "speaker_listener": "jaxrl.envs.grids.speaker_listener:speaker_listener",
     "t_maze": "jaxrl.envs.grids.t_maze:t_maze",
@@ -109,6 +111,7 @@ BUILT_IN = {
     "planned_maze": "jaxrl.envs.language.planned_maze:planned_maze",
     "posed_lookups": "jaxrl.envs.language.posed_lookups:posed_lookups",
     "posed_sums": "jaxrl.envs.language.posed_sums:posed_sums",
+    "posed_theorems": "jaxrl.envs.language.posed_theorems:posed_theorems",
     "price_text": "jaxrl.envs.language.price_text:price_text",
     "regex_by_example": "jaxrl.envs.language.regex_by_example:regex_by_example",
     "ruled_words": "jaxrl.envs.language.ruled_words:ruled_words",

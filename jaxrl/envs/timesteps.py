@@ -25,3 +25,10 @@ def following(
     return TimeStep(
         observation, jnp.asarray(reward, jnp.float32), terminated | no, no, no, **channels
     )
+
+
+def text_steps(tokens: Array) -> TimeStep:
+    """Build the time steps of whole texts from their tokens, int32 [T, B]: each begins an episode,
+    and nothing is paid."""
+    none, no = jnp.zeros(tokens.shape), jnp.zeros(tokens.shape, bool)
+    return TimeStep(tokens, none, no, no, no.at[0].set(True))

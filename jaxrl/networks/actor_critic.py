@@ -89,6 +89,14 @@ class ActorCritic(nn.Module):
             x, memory = self.core.read(self.embedding(x), memory)
         return self._policy(x, timestep), self._value(x, timestep), memory
 
+    def hidden(self, timestep: TimeStep, memory: Tree) -> Array:
+        """The features [T, B, D] of a window that policy and value share: time step [T, B], memory
+        [B] before it. The memory is reset where `timestep.restarts`."""
+        x = self._features(timestep)
+        if self.recurrent:
+            x, _ = self.core.unroll(self.embedding(x), timestep.restarts, memory)
+        return x
+
     def policy_alone(self, timestep: TimeStep) -> Distribution:
         """The policy [...] at a time step [...], for a network without memory; reads none of the
         value's weights except those of the shared convolutions."""

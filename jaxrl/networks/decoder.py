@@ -234,6 +234,12 @@ class LanguageModel(nn.Module):
         x, memory = self.decoder.read(self.embed_tokens[timestep.observation], memory)
         return *self._outputs(x, timestep), memory
 
+    def hidden(self, timestep: TimeStep, memory: Cache) -> Array:
+        """The features [T, B, D] of a window after the last block: time step [T, B], memory [B]
+        before it. The memory is reset where `timestep.restarts`."""
+        x = self.embed_tokens[timestep.observation]
+        return self.decoder.unroll(x, timestep.restarts, memory)[0]
+
     def logits(self, tokens: Array) -> Array:
         """Return the logits [T, B, V] of the next token after each of whole texts [T, B]."""
         first = jnp.zeros(tokens.shape, bool).at[0].set(True)

@@ -29,7 +29,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxrl import losses
 from jaxrl.core.errors import UserError
-from jaxrl.core.types import Array, Key, TimeStep, Tree
+from jaxrl.core.types import Array, Key, Tree
+from jaxrl.envs.timesteps import text_steps
 from jaxrl.runtime.resharding import Engine, Groups, count_moved, held_bytes
 from jaxrl.runtime.traffic import count_traffic
 
@@ -292,12 +293,6 @@ class TextCalls:
 
         answer, log_prob = jax.lax.scan(step, (policy.logits[-1], memory), keys)[1]
         return jnp.concatenate([prompts, answer]), log_prob
-
-
-def text_steps(text: Array) -> TimeStep:
-    """Return texts [T, B] as time steps from the first on."""
-    no = jnp.zeros(text.shape, bool)
-    return TimeStep(text, jnp.zeros(text.shape), no, no, no.at[0].set(True))
 
 
 def _descend(optimizer: Any, loss: Any, params: Tree, moments: Tree) -> tuple[Tree, Tree]:

@@ -203,6 +203,7 @@ GATHERED = {
     "modt": "the rows that the embeddings of times are learned from",
     "sbd": "the rows that the embeddings of times are learned from",
     "lifelong_ppo": "what the rehearsal buffer keeps",
+    "stp": "statements and proofs of the last rounds, which are compared with one another",
     "vpl": "the pairs of segments that a user is asked about",
     "heron": "the pairs of segments, which are drawn from the whole window",
     "ultrafeedback": "the answers of a batch, drawn from a dataset that every device holds",

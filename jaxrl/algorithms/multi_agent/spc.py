@@ -24,7 +24,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
 from jaxrl import losses
@@ -135,18 +134,6 @@ def offline_loss(net: Net, x: Minibatch) -> LossOutput:
     return LossOutput(total - h.entropy_weight * metrics["entropy"], metrics)
 
 
-def join_windows(batch: Batch, windows: int) -> Batch:
-    """Return whole episodes [T, B * windows] from those of several windows [windows * T, B], one
-    after another in time; those of a column stay side by side."""
-
-    def join(x: Array) -> Array:
-        each = jnp.moveaxis(x.reshape(windows, -1, *x.shape[1:]), 0, 2)
-        return each.reshape(each.shape[0], -1, *each.shape[3:])
-
-    transitions, mask = jax.tree.map(join, (batch.transitions, batch.mask))
-    return dataclasses.replace(batch, transitions=transitions, mask=mask)
-
-
 def recipe(env: Environment, config: Config) -> Recipe:
     def judge(net: Net, batch: Batch) -> dict[str, Array]:
         t = batch.transitions
@@ -158,7 +145,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
     plain = on_answers(env, config, judge, (offline_loss,), network=both)
 
     def update(net: Net, batch: Batch) -> Net:
-        batch = join_windows(batch, config.rounds)
+        batch = proposing.join_windows(batch, config.rounds)
         reference = net.parts["actor_critic"].target
         net = net.restart(actor_critic=reference) if config.from_reference else net
         return plain.update(net, batch)

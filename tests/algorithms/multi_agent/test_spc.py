@@ -9,8 +9,9 @@ import pytest
 
 from jaxrl import envs
 from jaxrl.algorithms.multi_agent import spc as module
-from jaxrl.algorithms.multi_agent.spc import Config, Games, join_windows, offline_loss, spc
+from jaxrl.algorithms.multi_agent.spc import Config, Games, offline_loss, spc
 from jaxrl.algorithms.tokens.shared.answers import Evaluation, Sample
+from jaxrl.algorithms.tokens.shared.proposing import join_windows
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.settings import replace

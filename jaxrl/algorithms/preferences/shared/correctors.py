@@ -17,7 +17,8 @@ from jaxrl.algorithms.tokens.shared.answers import decisions
 from jaxrl.core import memory
 from jaxrl.core.errors import UserError
 from jaxrl.core.spaces import Discrete
-from jaxrl.core.types import Array, Environment, TimeStep, struct
+from jaxrl.core.types import Array, Environment, struct
+from jaxrl.envs.timesteps import text_steps
 from jaxrl.kit import Net, Part
 from jaxrl.networks.actor_critic import ActorCritic
 from jaxrl.networks.heads import Categorical
@@ -87,12 +88,6 @@ def corrector_part(env: Environment, config: Any, optimizer: Any = None) -> Part
     network = corrector_of(env, config)
     one = jax.tree.map(lambda x: x[0], text_steps(jnp.zeros((1, 1), jnp.int32)))
     return Part(network, (one, network.initial(1)), optimizer)
-
-
-def text_steps(tokens: Array) -> TimeStep:
-    """Return tokens [N, B] as the time steps of episodes."""
-    none, no = jnp.zeros(tokens.shape), jnp.zeros(tokens.shape, bool)
-    return TimeStep(tokens, none, no, no, no.at[0].set(True))
 
 
 def correct(net: Net, given: Given, answer: Array) -> Categorical:

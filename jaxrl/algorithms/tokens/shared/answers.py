@@ -15,6 +15,7 @@ masked out. Each algorithm's file states how answers are judged and the loss of 
 | rise | - | the same, weighted by the exponential of a better attempt's return | token |
 | rest_em | - | the same, of right answers | token |
 | b_star | - | the same, of distinct answers above a chosen return | token |
+| stp | - | the same, weighted, of right proofs and conjectures barely provable | - |
 | smart | - | the same, of strategies that were right, as first tokens | token |
 | nft | its prompt's weight | likelihood ratio of right or of wrong answers | token |
 | token_reinforce | its return, less the divergence | policy gradient | constant |

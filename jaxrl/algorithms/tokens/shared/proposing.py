@@ -126,6 +126,18 @@ def by_roles(posed: Array, solved: Array, batch: Batch, part: str = "turn") -> A
     return jnp.where(first, posed.reshape(-1), solved.reshape(-1))
 
 
+def join_windows(batch: Batch, windows: int) -> Batch:
+    """Return whole episodes [T, B * windows] from those of several windows [windows * T, B], one
+    after another in time; those of a column stay side by side."""
+
+    def join(x: Array) -> Array:
+        each = jnp.moveaxis(x.reshape(windows, -1, *x.shape[1:]), 0, 2)
+        return each.reshape(each.shape[0], -1, *each.shape[3:])
+
+    transitions, mask = jax.tree.map(join, (batch.transitions, batch.mask))
+    return dataclasses.replace(batch, transitions=transitions, mask=mask)
+
+
 def own_policies(
     env: Environment, config: Any, name: str, count: int = 2, part: str = "turn"
 ) -> Speakers:
