@@ -54,13 +54,15 @@ def view_of_team(env: Environment, timestep: TimeStep, team: int) -> TimeStep:
     share = lambda tree: {o: tree[n] for o, n in zip(own, names, strict=True)}
     legal, alive = timestep.legal_actions, timestep.alive
 
-    def cut(entry: Array) -> Array | None:
+    def cut(entry: Any) -> Array | None:
+        if not hasattr(entry, "ndim"):
+            return None  # a tree, such as the expert's actions
         if entry.ndim == axis:
             return entry
         whole = entry.ndim > axis + 1 and entry.shape[axis] == len(env.agents)
         return jnp.take(entry, order, axis) if whole else None
 
-    entries = {n: cut(jnp.asarray(x)) for n, x in (timestep.privileged or {}).items()}
+    entries = {n: cut(x) for n, x in (timestep.privileged or {}).items()}
     return dataclasses.replace(
         timestep,
         observation=share(timestep.observation),

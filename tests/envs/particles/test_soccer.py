@@ -69,8 +69,9 @@ def test_a_goal_ends_the_game_and_is_paid_to_the_team(side, won):
     goal = side * (1 + 0.1 * 0.95 * 0.1)
     np.testing.assert_allclose(timestep.reward, goal * np.array([1, 1, -1, -1]), rtol=1e-5)
     assert float(timestep.metrics["won"]) == won and float(timestep.metrics["scored"]) == 1
-    _, _, missed = step(place(ball=(side * 1.15, 0.31), roll=(side * 1.0, 0.0)))
+    _, inner, missed = step(place(ball=(side * 1.15, 0.31), roll=(side * 1.0, 0.0)))
     assert not missed.terminated and float(missed.metrics["won"]) == 0.5
+    np.testing.assert_allclose(inner.velocity[4], [-side * 0.76, 0.0], atol=1e-6)
 
 
 def test_players_push_the_ball_but_not_through_the_edge():
