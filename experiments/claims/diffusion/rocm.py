@@ -68,7 +68,7 @@ def loss_gradient(x: Bounded, key: Key, beta: Array | float) -> Array:
     loss = rocm.recipe(pay(x), config).losses[0]
     given: Any = SimpleNamespace(timestep=jnp.zeros((SAMPLES, 1)), reward=jnp.zeros(SAMPLES))
 
-    def descended(theta: Array) -> Array:
+    def mean_loss(theta: Array) -> Array:
         net: Any = SimpleNamespace(
             denoiser=lambda timestep, noisy, level: output(theta, noisy, level),
             base=lambda timestep, noisy, level: output(x.base, noisy, level),
@@ -77,7 +77,7 @@ def loss_gradient(x: Bounded, key: Key, beta: Array | float) -> Array:
         )
         return loss(net, given).value.mean()  # type: ignore[union-attr]
 
-    return -jax.grad(descended)(x.theta)
+    return -jax.grad(mean_loss)(x.theta)
 
 
 @jax.jit

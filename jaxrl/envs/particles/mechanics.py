@@ -95,18 +95,18 @@ class Scenario:
     landmarks: int
     params: Params
     collides: np.ndarray
-    see: Callable[[State], Mapping[str, Array]]
-    reward: Callable[[State, Params], Array]
-    steer: Callable[[State, Params], Array]
+    see: Callable[[Any], Mapping[str, Array]]
+    reward: Callable[[Any, Any], Array]
+    steer: Callable[[Any, Any], Array]
     colors: Callable[[int], Sequence[tuple[int, int, int]]]
     words: int = 0
-    metrics: Callable[[State, Params], dict[str, Array]] = lambda state, params: {}
+    metrics: Callable[[Any, Any], dict[str, Array]] = lambda state, params: {}
     balls: int = 0
     signs: np.ndarray | None = None
-    begin: Callable[[Key, State], State] = lambda key, state: state
-    follow: Callable[[State, State, Any], State] = lambda before, after, params: after
-    over: Callable[[State, Any], Array] | None = None
-    tell: Callable[[State, Any], dict[str, Array]] = lambda state, params: {}
+    begin: Callable[[Key, Any], Any] = lambda key, state: state
+    follow: Callable[[Any, Any, Any], Any] = lambda before, after, params: after
+    over: Callable[[Any, Any], Array] | None = None
+    tell: Callable[[Any, Any], dict[str, Array]] = lambda state, params: {}
     scenery: Callable[[drawing.Canvas, Any], None] = lambda canvas, params: None
     steps: int = MAX_STEPS
 

@@ -127,6 +127,6 @@ def check_teams(env: Environment, name: str) -> None:
     )
     if not alike or example_timestep(env, agents=True).reward.shape != (1, len(env.agents)):
         raise UserError(
-            f"'{env.name}' is not a game of two equal teams with a reward for each agent; {name} "
-            "needs one, such as soccer."
+            f"{name} needs agents in two equal teams, each agent with a reward, such as those of "
+            f"soccer; '{env.name}' has none."
         )

@@ -168,7 +168,7 @@ def test_one_team_is_the_game_with_the_others_played():
     np.testing.assert_allclose(
         after.timestep.observation["right_0"], expected.observation["right_0"], atol=1e-6
     )
-    with pytest.raises(UserError, match="not a game of two equal teams"):
+    with pytest.raises(UserError, match="needs agents in two equal teams"):
         one_team(make("simple_tag"), soccer_team("idle"))
     with pytest.raises(UserError, match="team"):
         soccer_team("x")
