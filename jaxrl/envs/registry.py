@@ -156,6 +156,7 @@ BUILT_IN = {
     "simple_speaker_listener": "jaxrl.envs.particles.speaker_listener:simple_speaker_listener",
     "simple_spread": "jaxrl.envs.particles.spread:simple_spread",
     "simple_tag": "jaxrl.envs.particles.tag:simple_tag",
+    "soccer": "jaxrl.envs.particles.soccer:soccer",
 }
 
 INNER = "inner"  # field of a wrapper's params that holds the params of what it wraps

@@ -58,6 +58,11 @@ def put(members: Tree, place: Array | int, snapshot: Tree) -> Tree:
     return jax.tree.map(lambda x, new: x.at[place].set(new), members, snapshot)
 
 
+def next_place(weights: Array, count: Array) -> Array:
+    """Return the place of the next member: the first that is free, else that of the least share."""
+    return jnp.where(count < weights.size, count, jnp.argmin(weights)).astype(jnp.int32)
+
+
 def worth(pool: Opponents) -> Array:
     """Return the factor [K] of a game's rewards against each member.
 

@@ -177,6 +177,7 @@ STEP_SECONDS = {
     "simple_speaker_listener": 0.1,
     "simple_spread": 0.1,
     "simple_tag": 0.1,
+    "soccer": 0.1,
     "walker": 0.008,
 } | {name: 0.01 for name in envs.names() if name.startswith("point_maze")}
 FIXED_STEPS = {

@@ -55,7 +55,7 @@ from jaxrl.kit import group, hyper, static
 from jaxrl.kit.state import acting_state
 from jaxrl.kit.wrapping import params_of
 from jaxrl.networks.heads import check_discrete
-from jaxrl.tasks.pool import Opponents, fill, opponents, pool, put
+from jaxrl.tasks.pool import Opponents, fill, next_place, opponents, pool, put
 
 
 @group
@@ -229,11 +229,6 @@ def _build(env: Environment, config: Config) -> Algorithm:
         measure=measure,
     )
     return guard(built, healthy)
-
-
-def next_place(weights: Array, count: Array) -> Array:
-    """Return the place of the next policy: the first that is free, else that of the least share."""
-    return jnp.where(count < weights.size, count, jnp.argmin(weights)).astype(jnp.int32)
 
 
 def replace_payoffs(payoff: Array, place: Array, results: matches.Results, mask: Array) -> Array:

@@ -38,6 +38,7 @@ from jaxrl.core.examples import example_timestep
 from jaxrl.core.spaces import Box
 from jaxrl.core.types import Array, Environment, Key, Policy, TimeStep
 from jaxrl.envs.wrappers.expert_channel import EXPERT_ACTION, expert_channel
+from jaxrl.envs.wrappers.one_team import group_by_team
 from jaxrl.evaluation.evaluate import evaluate
 from jaxrl.kit import (
     AlgorithmBuilder,
@@ -77,10 +78,7 @@ class Config(mappo.Config):
 def teams_of(env: Environment) -> dict[str, tuple[str, ...]]:
     """Return the agents of each team, in the order of their rewards: those whose names are alike up
     to the last underscore."""
-    teams: dict[str, list[str]] = {}
-    for name in agent_names(env):
-        teams.setdefault(name.rpartition("_")[0] or name, []).append(name)
-    return {team: tuple(names) for team, names in teams.items()}
+    return group_by_team(agent_names(env))
 
 
 def critic_view(timestep: TimeStep, names: tuple[str, ...], space: Any) -> TimeStep:
