@@ -112,7 +112,12 @@ def recipe(env: Environment, config: Config) -> Recipe:
         return net.update_targets()
 
     critics = ActionValues(
-        env.observation_space, env.action_space, torso.hidden, 2, torso.activation
+        env.observation_space,
+        env.action_space,
+        torso.hidden,
+        2,
+        torso.activation,
+        layer_norm=True,
     )
     inputs: Any = (timestep.goal, timestep.goal)
     return Recipe(
