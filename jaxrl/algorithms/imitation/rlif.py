@@ -163,7 +163,7 @@ def source(env: Environment, config: Config) -> Source:
         mixed_skill(watched, (config.expert_skill,)),
         prior.size,
         half,
-        windows(2),
+        windows(2, pad=True),  # last steps too; what is repeated after one is not read
         streams=prior.streams,
         num_shards=x.num_shards,
     )

@@ -116,6 +116,17 @@ def test_neither_rewards_nor_advice_are_learned_from():
     assert extras == {}
 
 
+@pytest.mark.slow
+def test_last_steps_of_the_experts_episodes_are_learned_from():
+    """Of 200 steps of an episode the last one is drawn as often as any other."""
+    _, _, batch = start_agent(rlif.rlif, ENV, SETTINGS | {"batch_size": 4096})
+    first, reward = rlif.label(batch.transitions, jnp.float32(1.0))
+    done, own = (np.asarray(a).reshape(4, 2, -1) for a in (first.done, reward))
+    number = done[:, 0].sum()
+    assert abs(number - 2048 / 200) < 4 * np.sqrt(2048 / 200)
+    assert (own[:, 0] == 0).all()
+
+
 @pytest.mark.parametrize(
     ("env", "changes", "message"),
     [
