@@ -45,7 +45,7 @@ def play(changes, hyper, advised=1.0, own=-1.0):
     act = rlif.supervise(policy, ENV, Static(config))
     net = stub(hyper={"threshold": 0.5, "mistakes": 0.0, "rate": 0.1} | hyper)
     x = transitions(N).timestep
-    memory, found = jnp.zeros(N, jnp.int32), []
+    memory, found = ((), jnp.zeros(N, jnp.int32)), []
     for t in range(STEPS):
         seen = dataclasses.replace(
             x,
@@ -87,6 +87,15 @@ def test_a_poor_expert_acts_at_random():
     assert abs((action == 1.0).mean() - 0.25) < 0.02
     others = action[action != 1.0]
     assert others.min() < -1.9 and others.max() > 1.9 and abs(others.mean()) < 0.05
+
+
+def test_the_policy_may_have_a_memory_of_its_own():
+    """As exploration by state-dependent noise has; without it there was an error."""
+    algorithm = rlif.rlif(ENV, SETTINGS | {"gsde.enabled": True})
+    noise, left = algorithm.agent.memory(3)
+    assert noise.noise.normals.shape[0] == 3 and left.shape == (3,)
+    step = lambda key: algorithm.step(algorithm.init(key, algorithm.hyper), key)
+    jax.eval_shape(step, random.key(0))
 
 
 @pytest.mark.slow
