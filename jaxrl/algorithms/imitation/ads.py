@@ -14,10 +14,12 @@ right order (`losses.alignment_progress`) as far as `threshold` of how demonstra
 other. No reward and no action of the expert is read.
 
 The formulas and defaults are those of the authors' code, with these differences. The policy learns
-by PPO from whole episodes, where they have a variant of DrQ-v2. All episodes of an update are
-judged together, the percentile being over episodes and demonstrations, where theirs are judged one
-by one. Costs are Euclidean distances of observations, which they have for states (for pixels:
-cosine distances of a pretrained encoder). A single demonstration is compared with itself.
+by PPO from whole episodes, where they have a variant of DrQ-v2. Progress is judged in each update,
+by the episodes that it learns from, and theirs in each evaluation, by ten episodes of the greedy
+policy; either way the percentile is over all episodes and demonstrations together. Rewards are
+scaled by the mean of the first update's episodes (by the first episode there). Costs are Euclidean
+distances of observations, which they have for states (for pixels: cosine distances of a pretrained
+encoder). A single demonstration is compared with itself.
 """
 
 from __future__ import annotations
