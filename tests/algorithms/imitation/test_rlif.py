@@ -127,7 +127,7 @@ def test_neither_rewards_nor_advice_are_learned_from():
 
 @pytest.mark.slow
 def test_last_steps_of_the_experts_episodes_are_learned_from():
-    """Of 200 steps of an episode the last one is drawn as often as any other."""
+    """An episode has 200 steps, the last of which is drawn as often as any other."""
     _, _, batch = start_agent(rlif.rlif, ENV, SETTINGS | {"batch_size": 4096})
     first, reward = rlif.label(batch.transitions, jnp.float32(1.0))
     done, own = (np.asarray(a).reshape(4, 2, -1) for a in (first.done, reward))
