@@ -50,7 +50,7 @@ def test_directions_pay_for_progress_and_never_end():
 
 
 def test_the_layers_of_all_values_are_normalized():
-    """As in the authors' code, and as the setting `torso` says; those of the policy are not."""
+    """The setting `torso` says so, and the authors' code has it; the policy's are not."""
     agent = hilp.hilp.agent(everything.ENV, CONFIG)
     state = jax.eval_shape(agent.init, random.key(0), agent.hyper)
     normalized = {n for n, part in state.parts.items() if "LayerNorm" in str(part.params)}

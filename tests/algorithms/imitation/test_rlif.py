@@ -90,7 +90,7 @@ def test_a_poor_expert_acts_at_random():
 
 
 def test_the_policy_may_have_a_memory_of_its_own():
-    """As exploration by state-dependent noise has; without it there was an error."""
+    """Exploration by state-dependent noise has one."""
     algorithm = rlif.rlif(ENV, SETTINGS | {"gsde.enabled": True})
     noise, left = algorithm.agent.memory(3)
     assert noise.noise.normals.shape[0] == 3 and left.shape == (3,)
