@@ -70,7 +70,12 @@ def sample_of(net: Net, batch: Batch, value: Array, next_value: Array) -> Sample
 
 
 def standardize(x: Any) -> Any:
-    """Standardize the advantages of a sample or minibatch (each leaf, if they are a tree)."""
+    """Standardize the advantages of a sample or minibatch (each leaf, if they are a tree), over the
+    elements that the mask of a minibatch counts."""
+    if isinstance(x, Minibatch) and x.mask is not None:
+        of_counted = lambda a: losses.standardize(a, x.mask)
+        advantage = jax.tree.map(of_counted, x.x.advantage)
+        return dataclasses.replace(x, x=dataclasses.replace(x.x, advantage=advantage))
     if isinstance(x, Minibatch):
         return dataclasses.replace(x, x=standardize(x.x))
     advantage = jax.tree.map(lambda a: (a - a.mean()) / (a.std() + 1e-8), x.advantage)
@@ -98,10 +103,15 @@ def surrogate(
     }
 
 
-def report(net: Net, x: Sample, part: str = "actor_critic") -> Net:
-    """Log the explained variance of the values and the step size."""
+def report(net: Net, x: Sample, part: str = "actor_critic", *, mask: Array | None = None) -> Net:
+    """Log the explained variance of the values and the step size.
+
+    mask: of the steps that count; None for all.
+    """
+    # A mean adds nothing to a variance, and its share of the elements cancels.
+    count = lambda a: a if mask is None else jnp.where(mask, a, losses.masked_mean(a, mask))
     return net.report(
-        explained_variance=losses.explained_variance(x.value, x.target),
+        explained_variance=losses.explained_variance(count(x.value), count(x.target)),
         learning_rate=net.learning_rate(part),
     )
 
