@@ -64,7 +64,7 @@ class Transport:
     """Weight of the entropy of the transport plan."""
     magnitude: float = hyper(10.0, above=0, high=INF)
     """Mean magnitude of the sum of an episode's rewards in the first update, to which all rewards
-    are scaled."""
+    are scaled. (In the second where observations are normalized, since the first batch is not.)"""
 
 
 @group
@@ -193,6 +193,8 @@ def advance(progress: Array, match: Array, reference: Array, threshold: Array) -
 def recipe(env: Environment, config: Config) -> Recipe:
     demonstrations = show(env, config.shown.episodes, config.shown.seed)
     horizon, schedule = config.rollouts.num_steps, config.schedule
+    # The first batch is learned from before the normalizer has counted anything.
+    last_scaled = int(config.normalization.observation)
     lengths = demonstrations.exists.sum(0)
     flatten = lambda observation: encoders.flatten(env.observation_space, observation)
 
@@ -228,7 +230,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         reward = jnp.where(exists, reward, 0.0)
         size = jnp.abs(reward.sum(0)).mean()
         first = h.magnitude / jnp.maximum(size, 1e-8)
-        scale = jnp.where(net.updates == 0, first, net.extra.scale)
+        scale = jnp.where(net.updates <= last_scaled, first, net.extra.scale)
         net = net.report(imitation_reward=(scale * reward).sum(0).mean())
         progress, discount = net.extra.progress, net.hyper.discount
         if schedule.automatic:

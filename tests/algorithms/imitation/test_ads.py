@@ -133,6 +133,23 @@ def test_a_policy_that_does_as_the_expert_is_soon_given_the_whole_episode():
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.slow
+def test_rewards_are_scaled_in_the_units_that_they_are_paid_in():
+    """The first batch is not normalized yet: here its observations are a hundred times smaller."""
+    small = lambda t: dataclasses.replace(t, observation=t.observation / 100)
+    env = dataclasses.replace(
+        ENV,
+        reset=lambda *args: (lambda state, t: (state, small(t)))(*ENV.reset(*args)),
+        step=lambda *args: (lambda state, t: (state, small(t)))(*ENV.step(*args)),
+    )
+    agent, state, batch = start_agent(ads.ads, env, SETTINGS)
+    update, paid = jax.jit(agent.update), []
+    for i in range(3):
+        state, info = update(state, batch, random.key(i))
+        paid.append(float(info.metrics["imitation_reward"]))
+    np.testing.assert_allclose(paid, -10.0, rtol=1e-3)
+
+
 @pytest.mark.parametrize(
     ("env", "changes", "message"),
     [
