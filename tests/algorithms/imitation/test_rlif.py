@@ -128,11 +128,11 @@ def test_neither_rewards_nor_advice_are_learned_from():
 @pytest.mark.slow
 def test_last_steps_of_the_experts_episodes_are_learned_from():
     """An episode has 200 steps, the last of which is drawn as often as any other."""
-    _, _, batch = start_agent(rlif.rlif, ENV, SETTINGS | {"batch_size": 4096})
+    _, _, batch = start_agent(rlif.rlif, ENV, SETTINGS | {"batch_size": 16384})
     first, reward = rlif.label(batch.transitions, jnp.float32(1.0))
     done, own = (np.asarray(a).reshape(4, 2, -1) for a in (first.done, reward))
     number = done[:, 0].sum()
-    assert abs(number - 2048 / 200) < 4 * np.sqrt(2048 / 200)
+    assert abs(number - 8192 / 200) < 4 * np.sqrt(8192 / 200)
     assert (own[:, 0] == 0).all()
 
 
