@@ -6,6 +6,10 @@ Values of goals are -|phi(s) - phi(g)|, learned as in HIQL by expectile regressi
 hindsight. The latents read what a state achieves, as goals do. A random direction z of the latent
 space then takes the place of the goal: IQL learns, from the rewards <phi(s') - phi(s), z>, to move
 along it. A goal is reached by z = (phi(g) - phi(s)) / |phi(g) - phi(s)|, without further training.
+
+Losses and defaults are those of the authors' code (goal-conditioned RL), which descends all losses
+at once, by one optimizer; here the latents take their step first, and give the rewards after it.
+The policy's deviation is constant (learned there), as in OGBench.
 """
 
 from __future__ import annotations
@@ -112,7 +116,12 @@ def recipe(env: Environment, config: Config) -> Recipe:
         return net.update_targets()
 
     critics = ActionValues(
-        env.observation_space, env.action_space, torso.hidden, 2, torso.activation
+        env.observation_space,
+        env.action_space,
+        torso.hidden,
+        2,
+        torso.activation,
+        layer_norm=True,
     )
     inputs: Any = (timestep.goal, timestep.goal)
     return Recipe(

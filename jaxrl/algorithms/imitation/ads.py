@@ -14,10 +14,12 @@ right order (`losses.alignment_progress`) as far as `threshold` of how demonstra
 other. No reward and no action of the expert is read.
 
 The formulas and defaults are those of the authors' code, with these differences. The policy learns
-by PPO from whole episodes, where they have a variant of DrQ-v2. All episodes of an update are
-judged together, the percentile being over episodes and demonstrations, where theirs are judged one
-by one. Costs are Euclidean distances of observations, which they have for states (for pixels:
-cosine distances of a pretrained encoder). A single demonstration is compared with itself.
+by PPO from whole episodes, where they have a variant of DrQ-v2. Progress is judged in each update,
+by the episodes that it learns from, and theirs in each evaluation, by ten episodes of the greedy
+policy; either way the percentile is over all episodes and demonstrations together. Rewards are
+scaled by the mean of the first update's episodes (by the first episode there). Costs are Euclidean
+distances of observations, which they have for states (for pixels: cosine distances of a pretrained
+encoder). A single demonstration is compared with itself.
 """
 
 from __future__ import annotations
@@ -62,7 +64,7 @@ class Transport:
     """Weight of the entropy of the transport plan."""
     magnitude: float = hyper(10.0, above=0, high=INF)
     """Mean magnitude of the sum of an episode's rewards in the first update, to which all rewards
-    are scaled."""
+    are scaled. (In the second where observations are normalized, since the first batch is not.)"""
 
 
 @group
@@ -191,6 +193,8 @@ def advance(progress: Array, match: Array, reference: Array, threshold: Array) -
 def recipe(env: Environment, config: Config) -> Recipe:
     demonstrations = show(env, config.shown.episodes, config.shown.seed)
     horizon, schedule = config.rollouts.num_steps, config.schedule
+    # The first batch is learned from before the normalizer has counted anything.
+    last_scaled = int(config.normalization.observation)
     lengths = demonstrations.exists.sum(0)
     flatten = lambda observation: encoders.flatten(env.observation_space, observation)
 
@@ -226,7 +230,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         reward = jnp.where(exists, reward, 0.0)
         size = jnp.abs(reward.sum(0)).mean()
         first = h.magnitude / jnp.maximum(size, 1e-8)
-        scale = jnp.where(net.updates == 0, first, net.extra.scale)
+        scale = jnp.where(net.updates <= last_scaled, first, net.extra.scale)
         net = net.report(imitation_reward=(scale * reward).sum(0).mean())
         progress, discount = net.extra.progress, net.hyper.discount
         if schedule.automatic:

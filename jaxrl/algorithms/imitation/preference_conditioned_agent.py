@@ -185,7 +185,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
     @loss("agent")
     def agent_loss(net: Net, x: Transition) -> LossOutput:
-        """Compute -log pi(a | o, z) and the error of the predicted latents, z the style of another
+        """Compute -log pi(a | o, z) and the error of the predicted latents, z the style of a random
         demonstration of each step's style."""
         number = jax.tree.leaves(shown)[0].shape[0]
         drawn = jax.random.randint(net.key("demonstration"), (styles,), 0, number)

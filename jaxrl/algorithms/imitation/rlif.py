@@ -35,7 +35,7 @@ from jaxrl.algorithms.continuous_control.shared import soft
 from jaxrl.core import spaces, trees
 from jaxrl.core.errors import UserError
 from jaxrl.core.hyper import MANY
-from jaxrl.core.types import Array, Batch, Environment, Source, Transition
+from jaxrl.core.types import Array, Batch, Environment, Source, Transition, Tree
 from jaxrl.envs.policies import mixed_skill
 from jaxrl.envs.wrappers.expert_channel import EXPERT_ACTION, expert_channel
 from jaxrl.kit import AlgorithmBuilder, Net, Recipe, group, hyper, static
@@ -86,24 +86,26 @@ class Config(SACConfig):
 
 def supervise(act: Act, env: Environment, config: Config) -> Act:
     """Return `act`, into which the expert steps wherever time steps hold its advice, as they do in
-    training alone. The memory [B] is the number of steps that the expert goes on to act."""
+    training alone. The memory is a pair: that of `act`, and the number of steps [B] that the expert
+    goes on to act."""
     half_width = scale(env.action_space)[1]
 
-    def act_or_yield(net: Net, timestep: Any, memory: Array, key: Any, greedy: bool):
-        action, _, extras = act(net, timestep, (), key, greedy)
+    def act_or_yield(net: Net, timestep: Any, memory: tuple[Tree, Array], key: Any, greedy: bool):
+        inner, left = memory
+        action, inner, extras = act(net, timestep, inner, key, greedy)
         channel, h = timestep.privileged, net.hyper
         if not isinstance(channel, dict) or EXPERT_ACTION not in channel:
-            return action, memory, extras
+            return action, (inner, left), extras
         step_key, skill_key, random_key = jax.random.split(jax.random.fold_in(key, 1), 3)
         advised = channel[EXPERT_ACTION]
-        shape = memory.shape
+        shape = left.shape
         if config.rule == "random":
             steps_in = jax.random.bernoulli(step_key, h.rate, shape)
         else:
             apart = jnp.abs((action - advised) / half_width).reshape(*shape, -1).sum(-1)
             mistaken = jax.random.bernoulli(step_key, h.mistakes, shape)
             steps_in = (apart > h.threshold) ^ mistaken
-        left = jnp.where(timestep.first, 0, memory)
+        left = jnp.where(timestep.first, 0, left)
         intervened = (left > 0) | steps_in
         left = jnp.where(left > 0, left - 1, jnp.where(steps_in, config.duration - 1, 0))
         keys = jax.random.split(random_key, shape[0])
@@ -111,7 +113,7 @@ def supervise(act: Act, env: Environment, config: Config) -> Act:
         skilled = jax.random.bernoulli(skill_key, config.expert_skill, shape)
         experts = trees.where(skilled, advised, random)
         action = trees.where(intervened, experts, action)
-        return action, left, {**extras, "intervened": intervened}
+        return action, (inner, left), {**extras, "intervened": intervened}
 
     return act_or_yield
 
@@ -129,7 +131,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
     supervised = dataclasses.replace(
         plain,
         act=supervise(plain.act, env, config),
-        memory=lambda n: jnp.zeros(n, jnp.int32),
+        memory=lambda n: (plain.memory(n), jnp.zeros(n, jnp.int32)),
     )
 
     def before(net: Net, batch: Batch) -> tuple[Net, Batch, None]:
@@ -163,7 +165,7 @@ def source(env: Environment, config: Config) -> Source:
         mixed_skill(watched, (config.expert_skill,)),
         prior.size,
         half,
-        windows(2),
+        windows(2, pad=True),  # last steps too; what is repeated after one is not read
         streams=prior.streams,
         num_shards=x.num_shards,
     )

@@ -15,9 +15,11 @@ its published code): PPO tracks short clips of several skills, from more starts 
 The paper tracks a simulated humanoid that plays with a ball and household objects; here it is a
 disc that pushes another over a table (`push_skills`, which has the graph, the field and the
 reward). The paper's history encoder is a convolution over 60 states, trained beforehand to predict
-the next one; here it is the GRU of PPO, trained with the policy. Rewards of starts are running
-means, where the code keeps the latest. The probabilities 0.1 and the weight 1 of adaptive sampling
-are those of the authors' command.
+the next one; here it is the GRU of PPO, trained with the policy. Rewards of starts and clips are
+running means over windows, and weights follow each of them. In the code that of a start is the mean
+of its old one and of an episode's, that of a clip is of one step of all environments, and weights
+follow now and then. The probabilities 0.1 and the weight 1 of adaptive sampling are those of the
+authors' command.
 """
 
 from __future__ import annotations

@@ -15,7 +15,8 @@ the simulator is the same environment with one parameter changed, and its steps 
 counted. Discriminators, bounds, noise and the absent entropy bonus of targets are as in the
 authors' code, but a gradient step of the discriminators has the critics' batch (there, one of its
 own, as large for either source), and next states are spread by the standard deviation of the
-data's observations in the batch (there, of the whole buffer).
+data's observations in the batch (there, of the whole buffer). The order of updates is SAC's (the
+policy's gradient is taken before the critics' step there).
 """
 
 from __future__ import annotations

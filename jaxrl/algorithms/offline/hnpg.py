@@ -155,7 +155,9 @@ def recipe(env: Environment, config: Config) -> Recipe:
         net = net.report(entropy=net.actor(batch.transitions.timestep).entropy().mean())
         net = net.epochs(config.passes, window, lambda net, x: net.descend(hybrid_loss, x))
         sample = policy_sample(net, batch)
-        net = trpo.improve_policy(net, sample, config.iterations, config.backtracks)
+        net = trpo.improve_policy(
+            net, sample, config.iterations, config.backtracks, config.shrinkage
+        )
         return net.update_targets()
 
     critic = Part(network, (example_timestep(env),), config.optimizer, config.target)

@@ -69,7 +69,9 @@ def a2c_loss(net: Net, x: Sample) -> LossOutput:
 def recipe(env: Environment, config: Config) -> Recipe:
     def update(net, batch):
         x = estimate_advantages(net, batch)
-        return report(net, x).descend(a2c_loss, x, mask=batch.mask, weight=batch.weight)
+        return report(net, x, mask=batch.mask).descend(
+            a2c_loss, x, mask=batch.mask, weight=batch.weight
+        )
 
     network = policy_network(env, config.torso, config.memory, noise=config.gsde)
     return actor_critic_recipe(

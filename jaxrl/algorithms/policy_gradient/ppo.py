@@ -119,7 +119,9 @@ def recipe(env: Environment, config: Config) -> Recipe:
         window = Minibatch(x, batch.mask, batch.weight)
         unit = SEQUENCE if jax.tree.leaves(x.memory) else STEP  # also with a network of the user's
         limit = net.hyper.passes.target_kl
-        return report(net, x).epochs(config.passes, window, step, unit=unit, max_drift=limit)
+        return report(net, x, mask=batch.mask).epochs(
+            config.passes, window, step, unit=unit, max_drift=limit
+        )
 
     return actor_critic_recipe(
         env, network, config.optimizer, (ppo_loss,), update, config.record, config.gsde

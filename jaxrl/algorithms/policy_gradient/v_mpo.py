@@ -134,7 +134,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
     def update(net, batch):
         x = Window(**vars(estimate_advantages(net, batch)), mask=batch.mask)
-        net = report(net, x).descend(loss, x, mask=batch.mask, weight=batch.weight)
+        net = report(net, x, mask=batch.mask).descend(loss, x, mask=batch.mask, weight=batch.weight)
         return net.update_targets()
 
     network = policy_network(env, config.torso, config.memory, deviation=config.deviation)

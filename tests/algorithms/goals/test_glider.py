@@ -103,6 +103,19 @@ def test_a_temperature_of_infinity_is_cloning():
     assert not same(cloned, learn(0.1, 1.0))
 
 
+def test_values_target_network_moves_once_with_each_minibatch():
+    """The policy's update, which follows, leaves it alone."""
+    passes = {"passes.epochs": 2, "passes.minibatches": 2}
+    still = {"critic.learning_rate": 0.0, "target.rate": 0.25}
+    agent, state, batch = start_agent(glider.glider, ENV, SETTINGS | passes | still)
+    values = state.parts["values"]
+    beside = dataclasses.replace(values, target=jax.tree.map(lambda x: x + 1, values.params))
+    state = dataclasses.replace(state, parts={**state.parts, "values": beside})
+    new = jax.jit(agent.update)(state, batch, random.key(3))[0].parts["values"]
+    for target, param in zip(*map(jax.tree.leaves, (new.target, new.params)), strict=True):
+        np.testing.assert_allclose(target - param, 0.75**4, rtol=1e-4)
+
+
 def test_environments_without_plans_have_one_level():
     maze = envs.make("text_maze", size=2, turns=2)
     with pytest.raises(UserError, match="plans and words apart"):

@@ -49,6 +49,14 @@ def test_directions_pay_for_progress_and_never_end():
     np.testing.assert_allclose(toward, gap / np.where(length > 0, length, 1), rtol=1e-4, atol=1e-6)
 
 
+def test_the_layers_of_all_values_are_normalized():
+    """The setting `torso` says so, and the authors' code has it; the policy's are not."""
+    agent = hilp.hilp.agent(everything.ENV, CONFIG)
+    state = jax.eval_shape(agent.init, random.key(0), agent.hyper)
+    normalized = {n for n, part in state.parts.items() if "LayerNorm" in str(part.params)}
+    assert normalized == {"latent", "value", "critic"}
+
+
 @pytest.mark.slow
 def test_the_policy_is_told_the_direction_to_its_goal():
     """Another goal in the same direction of the latents gives the same policy."""

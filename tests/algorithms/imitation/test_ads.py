@@ -12,6 +12,7 @@ from jaxrl import envs
 from jaxrl.algorithms.imitation import ads
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
+from jaxrl.envs.wrappers import time_limit
 from tests.algorithms.imitation.test_gail import start_agent
 
 ENV = envs.make("catch", rows=5, columns=3)
@@ -131,6 +132,18 @@ def test_a_policy_that_does_as_the_expert_is_soon_given_the_whole_episode():
     new, same = (update(state, b, random.key(3))[0] for b in (batch, changed))
     for a, b in zip(jax.tree.leaves(new.parts), jax.tree.leaves(same.parts), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.slow
+def test_rewards_are_scaled_in_the_units_that_they_are_paid_in():
+    """The first batch is not normalized yet, and pendulum's velocities are no standardized ones."""
+    env = time_limit(envs.make("pendulum"), SETTINGS["num_steps"])
+    agent, state, batch = start_agent(ads.ads, env, SETTINGS)
+    update, paid = jax.jit(agent.update), []
+    for i in range(3):
+        state, info = update(state, batch, random.key(i))
+        paid.append(float(info.metrics["imitation_reward"]))
+    np.testing.assert_allclose(paid, -10.0, rtol=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def play(changes, hyper, advised=1.0, own=-1.0):
     act = rlif.supervise(policy, ENV, Static(config))
     net = stub(hyper={"threshold": 0.5, "mistakes": 0.0, "rate": 0.1} | hyper)
     x = transitions(N).timestep
-    memory, found = jnp.zeros(N, jnp.int32), []
+    memory, found = ((), jnp.zeros(N, jnp.int32)), []
     for t in range(STEPS):
         seen = dataclasses.replace(
             x,
@@ -89,6 +89,15 @@ def test_a_poor_expert_acts_at_random():
     assert others.min() < -1.9 and others.max() > 1.9 and abs(others.mean()) < 0.05
 
 
+def test_the_policy_may_have_a_memory_of_its_own():
+    """Exploration by state-dependent noise has one."""
+    algorithm = rlif.rlif(ENV, SETTINGS | {"gsde.enabled": True})
+    noise, left = algorithm.agent.memory(3)
+    assert noise.noise.normals.shape[0] == 3 and left.shape == (3,)
+    step = lambda key: algorithm.step(algorithm.init(key, algorithm.hyper), key)
+    jax.eval_shape(step, random.key(0))
+
+
 @pytest.mark.slow
 def test_neither_rewards_nor_advice_are_learned_from():
     """The expert's half of each shard is marked as such, and the environment's reward changes
@@ -114,6 +123,17 @@ def test_neither_rewards_nor_advice_are_learned_from():
     alone = dataclasses.replace(jax.tree.map(lambda a: a[0], x.timestep), privileged=None)
     _, _, extras = agent.act(state, alone, agent.memory(16), random.key(0), True)
     assert extras == {}
+
+
+@pytest.mark.slow
+def test_last_steps_of_the_experts_episodes_are_learned_from():
+    """An episode has 200 steps, the last of which is drawn as often as any other."""
+    _, _, batch = start_agent(rlif.rlif, ENV, SETTINGS | {"batch_size": 16384})
+    first, reward = rlif.label(batch.transitions, jnp.float32(1.0))
+    done, own = (np.asarray(a).reshape(4, 2, -1) for a in (first.done, reward))
+    number = done[:, 0].sum()
+    assert abs(number - 8192 / 200) < 4 * np.sqrt(8192 / 200)
+    assert (own[:, 0] == 0).all()
 
 
 @pytest.mark.parametrize(

@@ -20,13 +20,14 @@ from tests.kit.stub import stub, transitions
 
 T, B, A = 5, 3, 4
 N = T * B
+KEY = random.key(5)
 RNG = np.random.default_rng(6)
 Q, TARGET, LOGITS = RNG.normal(size=(3, 4 * N, A)).astype(np.float32)
 HYPER = {"discount": 0.9, "gae_lambda": 0.7, "weight": 0.3}
 
 
 def key(name=""):
-    return jax.random.fold_in(random.key(5), zlib.crc32(name.encode()))
+    return jax.random.fold_in(KEY, zlib.crc32(name.encode()))
 
 
 table = lambda values: lambda s: jnp.asarray(values)[s.observation][..., None]
@@ -102,6 +103,21 @@ def test_the_policy_is_improved_on_its_steps_and_in_the_datas_states():
     np.testing.assert_allclose(
         x.advantage[T:], Q[there] - V[DATA.observation], rtol=1e-3, atol=1e-5
     )
+
+
+def test_the_line_search_shrinks_steps_as_the_setting_says(monkeypatch):
+    seen = []
+
+    def improve(net, sample, iterations, tries, shrinkage=0.5):
+        seen.append((iterations, tries, shrinkage))
+        return net
+
+    monkeypatch.setattr(hnpg.trpo, "improve_policy", improve)
+    settings = {k: v for k, v in hnpg.TINY.items() if k not in ("env", "env_params")}
+    settings |= {"iterations": 3, "backtracks": 4, "shrinkage": 0.8}
+    algorithm = hnpg.hnpg(envs.make("diabolical_lock", **hnpg.TINY["env_params"]), settings)
+    jax.eval_shape(lambda key: algorithm.step(algorithm.init(key, algorithm.hyper), key), KEY)
+    assert set(seen) == {(3, 4, 0.8)}
 
 
 @pytest.mark.slow

@@ -8,7 +8,12 @@ import pytest
 
 from jaxrl import envs
 from jaxrl.algorithms.policy_gradient import a2c, ppo, reinforce
-from jaxrl.algorithms.policy_gradient.shared.actor_critic import Sample, estimate_advantages
+from jaxrl.algorithms.policy_gradient.shared.actor_critic import (
+    Sample,
+    estimate_advantages,
+    report,
+    standardize,
+)
 from jaxrl.algorithms.policy_gradient.shared.episodes import Step, policy_loss
 from jaxrl.core.settings import Static, replace
 from jaxrl.core.types import Batch, TimeStep, Transition
@@ -162,3 +167,28 @@ def test_the_loss_of_whole_episodes_is_the_policy_gradient():
     x = Step(window().transitions.timestep, None, ADVANTAGE)
     total = policy_loss(stub(policy=fixed_part(), hyper=HYPER), x).value
     np.testing.assert_allclose(total, -ADVANTAGE * NOW - 0.05 * ENTROPY, rtol=1e-4)
+
+
+def test_steps_beyond_an_episode_do_not_count_in_standardized_advantages():
+    """What is there has no influence on steps that count."""
+    mask = RNG.random((T, B)) < 0.5
+    kept = ADVANTAGE[mask]
+    sample = Sample(None, None, None, None, np.where(mask, ADVANTAGE, 0.0), None, ())
+    found = np.asarray(standardize(Minibatch(sample, mask)).x.advantage)
+    np.testing.assert_allclose(found[mask], (kept - kept.mean()) / kept.std(), rtol=1e-4, atol=1e-6)
+    plain = np.asarray(standardize(Minibatch(sample)).x.advantage)
+    assert abs(plain[mask].std() - 1) > 0.1
+
+
+def test_steps_beyond_an_episode_do_not_count_in_the_explained_variance():
+    """There targets are the values, which would be explained perfectly."""
+    mask = RNG.random((T, B)) < 0.5
+    target = np.where(mask, TARGET, VALUE)
+    sample = Sample(None, None, None, VALUE, None, target, ())
+    seen = []
+    net = types.SimpleNamespace(report=lambda **x: seen.append(x), learning_rate=lambda part: 0.0)
+    report(net, sample, mask=mask)
+    report(net, sample)
+    expected = 1 - (TARGET - VALUE)[mask].var() / TARGET[mask].var()
+    np.testing.assert_allclose(seen[0]["explained_variance"], expected, rtol=1e-4)
+    assert seen[1]["explained_variance"] > expected + 0.1

@@ -106,10 +106,15 @@ def surrogate(
     }
 
 
-def report(net: Net, x: Sample, part: str = "actor_critic") -> Net:
-    """Log the explained variance of the values and the step size."""
+def report(net: Net, x: Sample, part: str = "actor_critic", *, mask: Array | None = None) -> Net:
+    """Log the explained variance of the values and the step size.
+
+    mask: of the steps that count; None for all.
+    """
+    # A mean adds nothing to a variance, and its share of the elements cancels.
+    count = lambda a: a if mask is None else jnp.where(mask, a, losses.masked_mean(a, mask))
     return net.report(
-        explained_variance=losses.explained_variance(x.value, x.target),
+        explained_variance=losses.explained_variance(count(x.value), count(x.target)),
         learning_rate=net.learning_rate(part),
     )
 

@@ -400,7 +400,7 @@ def on_episodes(
         window = Minibatch((x, batch.mask) if config.packed else x, mask, batch.weight)
         limit = net.hyper.passes.target_kl
         net = net.epochs(config.passes, window, step, unit=unit, max_drift=limit)
-        return net.update_targets()
+        return net.update_targets("actor_critic")  # no other part's, which moves its own
 
     inputs = example_timestep(env), network.initial(1)
     return Recipe(
