@@ -166,8 +166,9 @@ def normalize_reward(agent: Agent, num_envs: int, clip: float = 10.0) -> Agent:
     """`agent`, learning from rewards divided by the running standard deviation of the discounted
     return so far (as in Engstrom et al., 2020, section 3), clipped to +-`clip`.
 
-    For windows [T, B] of the same `num_envs` (B) streams. Raises `UserError` if the agent has no
-    hyperparameter `discount`.
+    For windows [T, B] of the same `num_envs` (B) streams. In a warm start the moments are taken over
+    from an agent that has some, and the running returns, whose episodes are not gone on with, begin
+    anew. Raises `UserError` if the agent has no hyperparameter `discount`.
     """
     if "discount" not in agent.hyper:
         raise UserError(
@@ -196,7 +197,17 @@ def normalize_reward(agent: Agent, num_envs: int, clip: float = 10.0) -> Agent:
         inner, info = agent.update(state.agent, seen, key)
         return inner, Returns(add(own.moments, returns), later), info
 
-    return wrap(agent, "normalize_reward", nothing, update, reads=("discount",))
+    wrapped = wrap(agent, "normalize_reward", nothing, update, reads=("discount",))
+
+    def adopt(state, other):
+        if isinstance(other, Wrapped) and isinstance(other.own, Returns):
+            return wrapped.adopt(state, replace_running(other, state.own.running))
+        return dataclasses.replace(state, agent=agent.adopt(state.agent, other))
+
+    def replace_running(state, running):
+        return dataclasses.replace(state, own=dataclasses.replace(state.own, running=running))
+
+    return dataclasses.replace(wrapped, adopt=adopt)
 
 
 def add_normalization(agent: Agent, env: Environment, config: Any) -> Agent:

@@ -171,6 +171,20 @@ def test_rewards_are_clipped():
     assert np.abs(reward).max() == 0.5 and np.abs(reward).min() < 0.5
 
 
+def test_a_warm_start_takes_moments_of_rewards_over_and_begins_to_sum_anew():
+    """Also from an agent of other environments, and from one without moments."""
+    agent, other = (normalize_reward(recorder(), n) for n in (B, 2 * B))
+    mine = agent.init(random.key(0), agent.hyper)
+    theirs = other.init(random.key(0), other.hyper)
+    moments = add(no_moments(()), jnp.float32([1, 5]))
+    seen = dataclasses.replace(theirs.own, running=jnp.ones(2 * B), moments=moments)
+    begun = agent.adopt(mine, dataclasses.replace(theirs, agent="learned", own=seen))
+    assert begun.agent == "learned" and begun.own.moments is seen.moments
+    np.testing.assert_array_equal(begun.own.running, np.zeros(B))
+    begun = agent.adopt(mine, "learned")
+    assert begun.agent == "learned" and begun.own is mine.own
+
+
 def test_an_agent_without_a_discount():
     with pytest.raises(UserError, match="'recorder' has none"):
         normalize_reward(recorder(hyper={}), B)
