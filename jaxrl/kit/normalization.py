@@ -166,9 +166,9 @@ def normalize_reward(agent: Agent, num_envs: int, clip: float = 10.0) -> Agent:
     """`agent`, learning from rewards divided by the running standard deviation of the discounted
     return so far (as in Engstrom et al., 2020, section 3), clipped to +-`clip`.
 
-    For windows [T, B] of the same `num_envs` (B) streams. In a warm start the moments are taken over
-    from an agent that has some, and the running returns, whose episodes are not gone on with, begin
-    anew. Raises `UserError` if the agent has no hyperparameter `discount`.
+    For windows [T, B] of the same `num_envs` (B) streams. A warm start takes over the moments of an
+    agent that has some; running returns begin anew, since other episodes do. Raises `UserError` if
+    the agent has no hyperparameter `discount`.
     """
     if "discount" not in agent.hyper:
         raise UserError(
