@@ -124,7 +124,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
     turn = -1.0 if timestep.reward.ndim > 1 else 1.0  # -1: two players, who alternate
     torso, num_actions = config.torso, space.n  # type: ignore[union-attr]
     sizes = num_actions, config.num_atoms, config.width, torso.hidden, torso.activation
-    network = ValueEquivalentModel(env.observation_space, *sizes)
+    network = ValueEquivalentModel(env.observation_space, *sizes, torso.initializer)
     atoms = jnp.linspace(-config.support, config.support, config.num_atoms)
 
     def scalar(logits):
