@@ -186,16 +186,16 @@ def normalize_reward(agent: Agent, num_envs: int, clip: float = 10.0) -> Agent:
             returns = state.hyper["discount"] * returns + reward
             return jnp.where(done, 0.0, returns), returns
 
-        later, returns = jax.lax.scan(
-            accumulate, own.running, (next_timestep.reward, next_timestep.done)
-        )
+        earned = next_timestep.reward
+        earned = earned if batch.mask is None else jnp.where(batch.mask, earned, 0.0)
+        later, returns = jax.lax.scan(accumulate, own.running, (earned, next_timestep.done))
         reward = jnp.clip(next_timestep.reward / own.moments.deviation, -clip, clip)
         transitions = dataclasses.replace(
             batch.transitions, next_timestep=dataclasses.replace(next_timestep, reward=reward)
         )
         seen = dataclasses.replace(batch, transitions=transitions)
         inner, info = agent.update(state.agent, seen, key)
-        return inner, Returns(add(own.moments, returns), later), info
+        return inner, Returns(add(own.moments, returns, batch.mask), later), info
 
     wrapped = wrap(agent, "normalize_reward", nothing, update, reads=("discount",))
 

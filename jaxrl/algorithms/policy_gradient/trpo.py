@@ -80,15 +80,20 @@ class Config:
 Objective = Callable[[Tree], tuple[Array, Array]]  # parameters of the policy -> surrogate loss, KL
 
 
-def make_objective(net: Net, x: Sample) -> Objective:
+def make_objective(net: Net, x: Sample, mask: Array | None = None) -> Objective:
     """Return the function from new parameters to their surrogate loss (equation 14, negated) and
-    their mean KL(behavior || new)."""
+    their mean KL(behavior || new), over the steps that `mask` marks; None for all."""
     old = jax.lax.stop_gradient(net.actor(x.timestep))
+
+    def mean(values: Array) -> Array:
+        if mask is None:
+            return values.mean()
+        return jnp.where(mask, values, 0.0).sum() / jnp.maximum(mask.sum(), 1)
 
     def evaluate(params):
         policy = net.with_params(actor=params).actor(x.timestep)
         loss = losses.surrogate(policy.log_prob(x.action), x.log_prob, x.advantage)
-        return loss.mean(), old.kl_divergence(policy).mean()
+        return mean(loss), mean(old.kl_divergence(policy))
 
     return evaluate
 
@@ -126,9 +131,18 @@ def line_search(
     return params, metrics | {"accepted": metrics["accepted"].astype(jnp.float32)}
 
 
-def improve_policy(net: Net, x: Sample, iterations: int, tries: int, shrinkage: float = 0.5) -> Net:
-    """Take the policy step for a window (appendix C)."""
-    h, params, objective = net.hyper, net.parts["actor"].params, make_objective(net, x)
+def improve_policy(
+    net: Net,
+    x: Sample,
+    iterations: int,
+    tries: int,
+    shrinkage: float = 0.5,
+    *,
+    mask: Array | None = None,
+) -> Net:
+    """Take the policy step for a window, or for those of its steps that `mask` marks (appendix
+    C)."""
+    h, params, objective = net.hyper, net.parts["actor"].params, make_objective(net, x, mask)
     gradient = jax.grad(lambda p: objective(p)[0])(params)
     product = fisher(objective, params)
     step = gradients.natural_gradient_step(product, gradient, h.max_kl, iterations, h.damping)
@@ -156,7 +170,12 @@ def recipe(env: Environment, config: Config) -> Recipe:
         entropy, explained = net.actor(x.timestep).entropy(), losses.explained_variance
         net = net.report(entropy=entropy.mean(), explained_variance=explained(x.value, x.target))
         net = improve_policy(
-            net, standardize(x), config.iterations, config.backtracks, config.shrinkage
+            net,
+            standardize(x, batch.mask),
+            config.iterations,
+            config.backtracks,
+            config.shrinkage,
+            mask=batch.mask,
         )
         window = Minibatch(x, batch.mask, batch.weight)
         return net.epochs(config.passes, window, lambda net, x: net.descend(value_loss, x))

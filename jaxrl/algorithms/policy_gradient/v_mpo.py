@@ -97,20 +97,22 @@ def divergences(old: Any, new: Any) -> dict[str, Array]:
     return {"mean": moved, "deviation": changed}
 
 
-def v_mpo_loss(net: Net, x: Sample) -> LossOutput:
+def v_mpo_loss(net: Net, x: Sample, mask: Array | None = None) -> LossOutput:
     """Compute equation 1: the losses of policy, temperature, multipliers and value.
 
-    The first two are defined on the whole window; each element holds its share of the sum.
+    The first two are defined on the whole window, or on the steps that `mask` marks; each element
+    holds its share of the sum.
     """
     h, temperature = net.hyper, net.temperature()
     policy, value = policy_and_value(net, x)
     old, _ = policy_and_value(net.target, x)  # type: ignore[arg-type]
-    weight = losses.vmpo_weights(x.advantage, temperature) * x.advantage.size
+    count = x.advantage.size if mask is None else mask.sum()
+    weight = losses.vmpo_weights(x.advantage, temperature, mask) * count
     policy_loss = -weight * policy.log_prob(x.action)
     value_loss = losses.squared_error(value, x.target)
     penalty, metrics = lagrangian(net, divergences(old, policy))
     total = policy_loss + h.value_weight * value_loss + penalty
-    total = total + losses.vmpo_temperature(x.advantage, temperature, h.bound)
+    total = total + losses.vmpo_temperature(x.advantage, temperature, h.bound, mask)
     metrics |= {"policy_loss": policy_loss, "value_loss": value_loss, "temperature": temperature}
     return LossOutput(total, metrics | {"entropy": policy.entropy()})
 
@@ -121,11 +123,13 @@ def recipe(env: Environment, config: Config) -> Recipe:
         kinds = dict.fromkeys(("mean", "deviation"), config.box_multiplier)
     duals = {f"{name}_multiplier": Part(Softplus(x), (), config.dual) for name, x in kinds.items()}
     duals["temperature"] = Part(Softplus(config.temperature), (), config.dual)
-    loss = Loss(v_mpo_loss, ("actor_critic", *duals), "loss")
+    of_window = lambda net, window: v_mpo_loss(net, *window)
+    loss = Loss(of_window, ("actor_critic", *duals), "loss")
 
     def update(net, batch):
         x = estimate_advantages(net, batch)
-        net = report(net, x).descend(loss, x, mask=batch.mask, weight=batch.weight)
+        window = x, batch.mask
+        net = report(net, x).descend(loss, window, mask=batch.mask, weight=batch.weight)
         return net.update_targets()
 
     network = policy_network(env, config.torso, config.memory, deviation=config.deviation)

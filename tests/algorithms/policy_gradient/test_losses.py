@@ -124,6 +124,12 @@ def test_ppo_standardizes_the_advantages_of_a_minibatch_and_limits_the_drift(nor
     standard = (some - some.mean()) / some.std() if normalize else some
     np.testing.assert_allclose(found.descended.x.advantage, standard, rtol=1e-4)
     assert found.max_drift == 0.02
+    played = np.array([True, True, False, True]).reshape(-1, *(1,) * (some.ndim - 1))
+    played = np.broadcast_to(played, some.shape)
+    found.step(found, Minibatch(part, jnp.asarray(played)))
+    kept = some[played]
+    standard = (kept - kept.mean()) / kept.std() if normalize else kept
+    np.testing.assert_allclose(found.descended.x.advantage[played], standard, rtol=1e-4)
 
 
 def test_a2c_descends_whole_windows_without_standardizing():

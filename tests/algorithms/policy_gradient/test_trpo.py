@@ -114,7 +114,7 @@ def test_the_line_search_halves_until_both_conditions_hold():
 def test_steps_shrink_by_the_given_factor(shrinkage):
     """The step taken is the longest power of the factor within the bound on the divergence."""
     objective = lambda p: (-p, p**2)
-    one, bound = jnp.float32(1), jnp.float32(0.01)
+    one, bound = jnp.float32(1), jnp.float32(0.1001**2)  # 0.1^2 may round up
     params, _ = trpo.line_search(objective, jnp.float32(0), one, bound, 20, shrinkage)
     tried = shrinkage ** np.arange(20)
     np.testing.assert_allclose(params, tried[tried <= 0.1001][0], rtol=1e-5)

@@ -69,12 +69,20 @@ def sample_of(net: Net, batch: Batch, value: Array, next_value: Array) -> Sample
     return Sample(x.timestep, x.action, log_prob, value, advantage, target, memory)
 
 
-def standardize(x: Any) -> Any:
-    """Standardize the advantages of a sample or minibatch (each leaf, if they are a tree)."""
+def standardize(x: Any, mask: Array | None = None) -> Any:
+    """Standardize the advantages of a sample or minibatch (each leaf, if they are a tree).
+
+    mask: which advantages of a sample count; None for all. A minibatch has its own.
+    """
     if isinstance(x, Minibatch):
-        return dataclasses.replace(x, x=standardize(x.x))
-    advantage = jax.tree.map(lambda a: (a - a.mean()) / (a.std() + 1e-8), x.advantage)
-    return dataclasses.replace(x, advantage=advantage)
+        return dataclasses.replace(x, x=standardize(x.x, x.mask))
+
+    def standardize_leaf(a: Array) -> Array:
+        if mask is not None:
+            return losses.standardize(a, mask)
+        return (a - a.mean()) / (a.std() + 1e-8)
+
+    return dataclasses.replace(x, advantage=jax.tree.map(standardize_leaf, x.advantage))
 
 
 def policy_and_value(net: Net, x: Any, part: str = "actor_critic") -> tuple[Any, Array]:
