@@ -224,8 +224,8 @@ def recipe(env: Environment, config: Config) -> Recipe:
     def update(net, batch):
         x = prepare_sample(net, batch)
         net = net.report(target_value=x.goal.value[0].mean())
-        # The importance weights are in the sample, since they must not scale the weight decay. Of
-        # padding only a sequence's first step matters: what follows an end is not read.
+        # The importance weights are in the sample, since they must not scale the weight decay. A
+        # sequence that begins with padding is left out; what follows an end is not read.
         mask = None if batch.mask is None else batch.mask[0]
         return net.descend(model_loss, x, mask=mask).update_targets()
 
