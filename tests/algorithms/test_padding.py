@@ -12,7 +12,7 @@ from jaxrl.algorithms import registry
 from jaxrl.core import random
 from jaxrl.core.types import Policy
 
-# Those that learn from windows or reduce them to something else; others are as these.
+# Algorithms that learn from windows, or reduce them to something else.
 NAMES = ("a2c", "dreamer", "dqn", "mpo", "muzero", "n_step_dqn", "ppo", "pqn", "r2d2", "rainbow")
 NAMES += ("sac", "tagi_dqn", "trpo", "v_mpo")
 

@@ -172,7 +172,7 @@ def test_rewards_are_clipped():
 
 
 def test_a_warm_start_takes_moments_of_rewards_over_and_begins_to_sum_anew():
-    """Also from an agent of other environments, and from one without moments."""
+    """The other agent may have other environments, or no moments."""
     agent, other = (normalize_reward(recorder(), n) for n in (B, 2 * B))
     mine = agent.init(random.key(0), agent.hyper)
     theirs = other.init(random.key(0), other.hyper)
