@@ -167,8 +167,10 @@ def normalize_reward(agent: Agent, num_envs: int, clip: float = 10.0) -> Agent:
     return so far (as in Engstrom et al., 2020, section 3), clipped to +-`clip`.
 
     For windows [T, B] of the same `num_envs` (B) streams; those of an agent that plays several
-    (`agents.joint`) are as many as environments times agents. Raises `UserError` if the agent has
-    no hyperparameter `discount`, and for windows of another number of streams.
+    (`agents.joint`) are as many as environments times agents. A warm start takes over the moments
+    of an agent that has some; running returns begin anew, since other episodes do. Raises
+    `UserError` if the agent has no hyperparameter `discount`, and for windows of another number of
+    streams.
     """
     if "discount" not in agent.hyper:
         raise UserError(
@@ -192,9 +194,9 @@ def normalize_reward(agent: Agent, num_envs: int, clip: float = 10.0) -> Agent:
             returns = state.hyper["discount"] * returns + reward
             return jnp.where(done, 0.0, returns), returns
 
-        later, returns = jax.lax.scan(
-            accumulate, own.running, (next_timestep.reward, next_timestep.done)
-        )
+        earned = next_timestep.reward
+        earned = earned if batch.mask is None else jnp.where(batch.mask, earned, 0.0)
+        later, returns = jax.lax.scan(accumulate, own.running, (earned, next_timestep.done))
         reward = jnp.clip(next_timestep.reward / own.moments.deviation, -clip, clip)
         transitions = dataclasses.replace(
             batch.transitions, next_timestep=dataclasses.replace(next_timestep, reward=reward)
@@ -203,7 +205,17 @@ def normalize_reward(agent: Agent, num_envs: int, clip: float = 10.0) -> Agent:
         inner, info = agent.update(state.agent, seen, key)
         return inner, Returns(add(own.moments, returns, batch.mask), later), info
 
-    return wrap(agent, "normalize_reward", nothing, update, reads=("discount",))
+    wrapped = wrap(agent, "normalize_reward", nothing, update, reads=("discount",))
+
+    def adopt(state, other):
+        if isinstance(other, Wrapped) and isinstance(other.own, Returns):
+            return wrapped.adopt(state, replace_running(other, state.own.running))
+        return dataclasses.replace(state, agent=agent.adopt(state.agent, other))
+
+    def replace_running(state, running):
+        return dataclasses.replace(state, own=dataclasses.replace(state.own, running=running))
+
+    return dataclasses.replace(wrapped, adopt=adopt)
 
 
 def add_normalization(agent: Agent, env: Environment, config: Any) -> Agent:

@@ -41,10 +41,12 @@ class _Member(nn.Module):
     widths: tuple[int, ...]
     activation: str
     outputs: int
+    initializer: str = "lecun"
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        return dense(self.outputs, initializer("lecun", 1.0))(MLP(self.widths, self.activation)(x))
+        x = MLP(self.widths, self.activation, self.initializer)(x)
+        return dense(self.outputs, initializer(self.initializer, 1.0))(x)
 
 
 class RewardedDynamics(nn.Module):
@@ -62,6 +64,7 @@ class RewardedDynamics(nn.Module):
     widths: tuple[int, ...]
     members: int = 7
     activation: str = "silu"
+    initializer: str = "lecun"
 
     @nn.compact
     def __call__(self, timestep: TimeStep, action: Tree) -> StepPrediction:
@@ -75,7 +78,7 @@ class RewardedDynamics(nn.Module):
             split_rngs={"params": True},
             in_axes=None,  # pyright: ignore[reportArgumentType]
             axis_size=self.members,
-        )(self.widths, self.activation, 2 * size + 1)
+        )(self.widths, self.activation, 2 * size + 1, self.initializer)
         out = ensemble(x)
         log_variance = losses.bounded_log_variance(
             out[..., size:-1], *map(jnp.float32, LOG_VARIANCE)

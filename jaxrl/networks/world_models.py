@@ -31,9 +31,10 @@ class ValueEquivalentModel(nn.Module):
     width: int = 64
     hidden: tuple[int, ...] = (128,)
     activation: str = "relu"
+    initializer: str = "lecun"  # of the hidden layers
 
     def setup(self):
-        torso = lambda: MLP(self.hidden, self.activation)
+        torso = lambda: MLP(self.hidden, self.activation, self.initializer)
         head = lambda size: dense(size, nn.initializers.zeros)
         latent = lambda: hidden_dense(self.width, nn.initializers.lecun_normal())
         self.convolution = image_encoder(self.observation_space)

@@ -190,6 +190,20 @@ def test_windows_of_another_number_of_streams():
         agent.update(state, batch(0), random.key(0))
 
 
+def test_a_warm_start_takes_moments_of_rewards_over_and_begins_to_sum_anew():
+    """The other agent may have other environments, or no moments."""
+    agent, other = (normalize_reward(recorder(), n) for n in (B, 2 * B))
+    mine = agent.init(random.key(0), agent.hyper)
+    theirs = other.init(random.key(0), other.hyper)
+    moments = add(no_moments(()), jnp.float32([1, 5]))
+    seen = dataclasses.replace(theirs.own, running=jnp.ones(2 * B), moments=moments)
+    begun = agent.adopt(mine, dataclasses.replace(theirs, agent="learned", own=seen))
+    assert begun.agent == "learned" and begun.own.moments is seen.moments
+    np.testing.assert_array_equal(begun.own.running, np.zeros(B))
+    begun = agent.adopt(mine, "learned")
+    assert begun.agent == "learned" and begun.own is mine.own
+
+
 def test_an_agent_without_a_discount():
     with pytest.raises(UserError, match="'recorder' has none"):
         normalize_reward(recorder(hyper={}), B)

@@ -224,7 +224,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
             inside = jnp.arange(horizon)[:, None] == rows_within_episodes(x, 0)
             played = played & (x.terminated & inside).any(0)
         net = net.descend(denoiser_loss, x, mask=(origin == SHOWN) | played)
-        net = net.descend(inverse_loss, x, mask=origin != FOREIGN)
+        net = net.descend(inverse_loss, x, mask=origin != FOREIGN).update_targets()
         return net.report(kept=played.sum() / jnp.maximum((origin == PLAYED).sum(), 1))
 
     def make_plan(net: Net, timestep: TimeStep, key: Key) -> Array:

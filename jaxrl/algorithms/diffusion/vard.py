@@ -101,11 +101,6 @@ def recipe(env: Environment, config: Config) -> Recipe:
         distance = losses.denoising_kl(mean, base_mean, wide).sum(0)
         return LossOutput(each.mean(0), {"divergence": distance, "value_of_steps": after.mean(0)})
 
-    def update(net, batch):
-        for _ in range(config.updates):
-            net = net.descend(value_loss, batch).descend(denoiser_loss, batch)
-        return net
-
     def act(net, timestep, memory, key, greedy):
         predict = lambda noisy, level: net.denoiser(timestep, noisy, level)
         shape = (*timestep.reward.shape, size)
@@ -117,7 +112,6 @@ def recipe(env: Environment, config: Config) -> Recipe:
         parts=generator_parts(env, config) | {"value": value_part(env, config)},
         act=act,
         losses=(value_loss, denoiser_loss),
-        update=update,
         needs=("transitions.extras.chain",),
         adopt=begin_as_cloned,
         scores=tilted_scores(env),
@@ -128,6 +122,8 @@ vard = AlgorithmBuilder(
     "vard",
     Config,
     recipe,
+    # One update each, and not a loop in one of them, which would draw the same noise every time.
+    updates=lambda config: config.updates,
     check=fine_tuning.check,
     measure=measure_tilted,
     goes_on_from="diffusion_bc",

@@ -135,7 +135,9 @@ def _build(env: Environment, config: Config) -> Algorithm:
     settings.refuse(config, wrong, why)
     cell_of, count = archives.cells_of(config)
     describe = descriptor(env, config.descriptor)
-    space = policies(env, config.ppo.torso.hidden, config.ppo.torso.activation)
+    torso = config.ppo.torso
+    more = {"channels": torso.channels, "initializer": torso.initializer}
+    space = policies(env, torso.hidden, torso.activation, **more)
     rewards = len(config.descriptor) + 1
     paid = weight_rewards(env, config.descriptor)
     learner = within(ppo.agent(paid, config.ppo), "ppo")

@@ -170,7 +170,12 @@ def recipe(env: Environment, config: Config) -> Recipe:
         decay, spread = net.hyper.range_decay, losses.percentile_range(dreams.returns)
         average = decay * net.extra + (1 - decay) * spread
         net = descended.replace(extra=average).report(return_range=average)
-        return net.descend(of_actor, dreams).descend(of_critic, dreams).update_targets()
+        mask = batch.mask
+        if mask is not None:
+            mask = jnp.broadcast_to(mask.T.reshape(-1), dreams.returns.shape)
+        for loss in (of_actor, of_critic):
+            net = net.descend(loss, dreams, mask=mask)
+        return net.update_targets()
 
     of_model = Loss(
         functools.partial(model_loss, network=model, atoms=atoms), ("model",), "model_loss"

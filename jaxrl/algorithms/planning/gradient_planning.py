@@ -141,7 +141,9 @@ def recipe(env: Environment, config: Config) -> Recipe:
         return spaces.clip(space, action), jax.vmap(shift)(found.actions), {}
 
     example = example_timestep(env)
-    model = RewardedDynamics(observations, space, torso.hidden, config.members, torso.activation)
+    model = RewardedDynamics(
+        observations, space, torso.hidden, config.members, torso.activation, torso.initializer
+    )
     parts = {"model": Part(model, (example, spaces.example(space)[None]), config.optimizer)}
     descended = (model_loss,)
     if hybrid:

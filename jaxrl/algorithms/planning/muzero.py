@@ -124,7 +124,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
     turn = -1.0 if timestep.reward.ndim > 1 else 1.0  # -1: two players, who alternate
     torso, num_actions = config.torso, space.n  # type: ignore[union-attr]
     sizes = num_actions, config.num_atoms, config.width, torso.hidden, torso.activation
-    network = ValueEquivalentModel(env.observation_space, *sizes)
+    network = ValueEquivalentModel(env.observation_space, *sizes, torso.initializer)
     atoms = jnp.linspace(-config.support, config.support, config.num_atoms)
 
     def scalar(logits):
@@ -224,8 +224,10 @@ def recipe(env: Environment, config: Config) -> Recipe:
     def update(net, batch):
         x = prepare_sample(net, batch)
         net = net.report(target_value=x.goal.value[0].mean())
-        # The importance weights are in the sample, since they must not scale the weight decay.
-        return net.descend(model_loss, x, mask=batch.mask).update_targets()
+        # The importance weights are in the sample, since they must not scale the weight decay. A
+        # sequence that begins with padding is left out; what follows an end is not read.
+        mask = None if batch.mask is None else batch.mask[0]
+        return net.descend(model_loss, x, mask=mask).update_targets()
 
     return Recipe(
         parts={

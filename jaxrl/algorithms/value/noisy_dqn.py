@@ -1,5 +1,8 @@
 """Noisy networks (Fortunato et al., 2018, arXiv:1706.10295): DQN that explores by noise in its
-weights, drawn anew for every window of steps and every gradient step, whose scale is learned."""
+weights, drawn anew before every action and for every gradient step, whose scale is learned.
+
+Environments that act side by side share the noise of a step. Online and target network have noise
+of their own in a gradient step."""
 
 from __future__ import annotations
 

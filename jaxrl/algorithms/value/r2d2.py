@@ -64,6 +64,7 @@ class Sequences:
 
     window: Transition  # [burn_in + unroll, B]
     memory: Tree  # [B]: before the window
+    mask: Array | None = None  # [burn_in + unroll, B]: which steps are learned; None for all
 
 
 def epsilons(net: Net, n: int) -> Array:
@@ -119,12 +120,17 @@ def recipe(env: Environment, config: Config) -> Recipe:
         goal = losses.signed_hyperbolic(returns)
         predicted = losses.at_action(values, window.action)
         error = jnp.abs(predicted - goal)
-        priority = h.max_weight * error.max(0) + (1 - h.max_weight) * error.mean(0)
-        return LossOutput(losses.squared_error(predicted, goal).sum(0), priority=priority)
+        loss, mean = losses.squared_error(predicted, goal), error.mean(0)
+        if x.mask is not None:
+            learned = late(x.mask)
+            loss, error = (jnp.where(learned, y, 0.0) for y in (loss, error))
+            mean = error.sum(0) / jnp.maximum(learned.sum(0), 1)
+        priority = h.max_weight * error.max(0) + (1 - h.max_weight) * mean
+        return LossOutput(loss.sum(0), priority=priority)
 
     def update(net, batch):
-        x = Sequences(batch.transitions, batch.memory)
-        net = net.descend(q_loss, x, mask=batch.mask, weight=batch.weight)
+        x = Sequences(batch.transitions, batch.memory, batch.mask)
+        net = net.descend(q_loss, x, weight=batch.weight)
         return net.update_targets()
 
     inputs = (example_timestep(env), jnp.zeros(1, jnp.int32), jnp.zeros((1, config.recurrent)))

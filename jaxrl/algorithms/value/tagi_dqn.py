@@ -69,6 +69,7 @@ def update(net: Net, batch: Batch) -> Net:
     x, now = batch.transitions, net.q(batch.transitions.timestep)
     target = q_target(net, x)
     taken = jnp.arange(now.mean.shape[-1]) == x.action[:, None]
+    taken = taken if batch.mask is None else taken & batch.mask[:, None]
     observed = Normal(target.mean[:, None], target.variance[:, None])
     layers, cap = net.parts["q"].params, net.hyper.cap
     net = net.with_params(q=net.network("q").infer(layers, x.timestep, observed, taken, cap))

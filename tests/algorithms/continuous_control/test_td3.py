@@ -13,6 +13,7 @@ import pytest
 from jaxrl import envs
 from jaxrl.algorithms.continuous_control import td3
 from jaxrl.core import random
+from jaxrl.core.errors import UserError
 from jaxrl.core.settings import Static, replace
 from jaxrl.core.train import advance, start
 from jaxrl.sources.packing import unpack
@@ -86,3 +87,9 @@ def test_four_environments_three_updates_and_a_delay_of_two():
     (moments,) = wrapped.own
     assert float(moments.count) == 9 * 8
     assert (moments.mean >= held.min((0, 1))).all() and (moments.mean <= held.max((0, 1))).all()
+
+
+def test_target_networks_have_no_period_beside_the_delay():
+    td3.td3.agent(ENV, {"delay": 1, "target.period": 3})
+    with pytest.raises(UserError, match="period is 3; the target networks of td3 move"):
+        td3.td3.agent(ENV, {"target.period": 3})

@@ -18,6 +18,7 @@ from jaxrl.algorithms.diffusion.sail import (
 )
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
+from jaxrl.core.settings import replace
 from jaxrl.core.train import start, train
 from jaxrl.envs import make
 
@@ -68,8 +69,10 @@ def test_a_batch_has_windows_of_all_origins_with_their_goals_and_forces(env):
 
 
 def test_the_general_model_learns_first_and_is_frozen_then(env):
+    """The running averages, which plan, follow in every update."""
     algorithm = sail(env, SETTINGS | {"data.updates": 1})
     run, changed = start(algorithm, random.key(0)), []
+    average = replace(sail.Config(), SETTINGS).average.rate
     for _ in range(2):
         before = run.state.agent.parts
         run, _ = train(algorithm, run, 1)
@@ -78,6 +81,13 @@ def test_the_general_model_learns_first_and_is_frozen_then(env):
             (x == y).all() for x, y in zip(*map(jax.tree.leaves, (a, b)), strict=True)
         )
         changed.append({n for n in after if not same(before[n].params, after[n].params)})
+        for n in ("denoiser", "inverse"):
+            moved = jax.tree.map(
+                lambda old, new: old + average * (new - old), before[n].target, after[n].params
+            )
+            jax.tree.map(
+                lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), after[n].target, moved
+            )
     assert changed == [{"general", "denoiser", "inverse"}, {"denoiser", "inverse"}]
 
 

@@ -68,3 +68,17 @@ def test_what_is_recorded_is_the_chain_of_the_action():
         action, _, extras = RECIPE.act(net, mixtures.first_steps(4), (), random.key(0), greedy)
         assert extras["chain"].shape == (4, STEPS + 1, 2)
         np.testing.assert_array_equal(action, np.clip(extras["chain"][:, -1], -1, 1))
+
+
+def test_every_gradient_step_has_noise_of_its_own():
+    """A net's keys differ between updates, and an update descends each loss once."""
+    descended = []
+
+    class Net:
+        def descend(self, loss, batch):
+            descended.append(loss.name)
+            return self
+
+    RECIPE.update(Net(), None)
+    assert descended == ["value_loss", "denoiser_loss"]
+    assert vard.vard.updates(replace(vard.Config(), {"updates": 3})) == 3

@@ -16,6 +16,7 @@ from jaxrl.algorithms.policy_gradient.ppo import ppo
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.settings import replace
+from jaxrl.core.spaces import Box
 from jaxrl.core.train import start, train
 from jaxrl.envs.wrappers import time_limit
 from jaxrl.kit.wrapping import params_of
@@ -42,6 +43,23 @@ ALGORITHMS = {
     "map_elites": lambda: map_elites.map_elites(CARTPOLE, map_elites.Config(**WHERE)),
     "ppga": lambda: ppga.ppga(CARTPOLE, tiny_ppga()),
 }
+
+
+def as_pictures(env, side=64):
+    """Show the grid of `env` as a picture that a default encoder reads."""
+
+    def show(result):
+        state, timestep = result
+        cells = timestep.observation.astype(jnp.float32)
+        picture = jax.image.resize(cells, (side, side, cells.shape[-1]), "nearest")
+        return state, dataclasses.replace(timestep, observation=picture)
+
+    return dataclasses.replace(
+        env,
+        observation_space=Box(0.0, 1.0, (side, side, env.observation_space.shape[-1])),
+        reset=lambda key, params: show(env.reset(key, params)),
+        step=lambda *given: show(env.step(*given)),
+    )
 
 
 @pytest.mark.parametrize("name", list(ALGORITHMS))
@@ -81,6 +99,36 @@ def test_a_vector_is_the_policy_of_the_network_it_came_from():
     critic = lambda params: params["params"]["critic"]["Dense_0"]["kernel"]
     np.testing.assert_array_equal(critic(space.insert(other, vector)), critic(other))
     assert space.size == 3 * 4 + 4 + 4 + 1  # without the deviation, without the critic
+
+
+def test_policies_see_pictures():
+    """The vector has the convolutions, so that a policy acts by what it sees."""
+    env = as_pictures(envs.make("catch"))
+    space, agent = policies(env, (4,), "tanh"), ppo.agent(env, {"hidden": (4,)})
+    state = jax.eval_shape(agent.init, random.key(0), agent.hyper)
+    network = params_of(state)["actor_critic"]["params"]
+    parts = [network[name] for name in ("convolution", "actor", "head")]
+    assert space.size == sum(x.size for x in jax.tree.leaves(parts))
+    keys = jax.random.split(random.key(1), 8)
+    _, timestep = jax.vmap(env.reset, (0, None))(keys, env.params)
+    policy = space.policy(10 * space.init(random.key(2))[None])
+    actions, _, _ = policy.act(policy.state, timestep, (), random.key(3), True)
+    assert len(np.unique(actions)) > 1
+
+
+def test_ppga_takes_the_torso_of_ppo():
+    env = time_limit(envs.make("catch"), 4)
+    where = {"descriptor": ("success",), "low": (0.0,), "high": (1.0,), "cells": (2,)}
+    options = {"channels": (2,), "initializer": "orthogonal"}
+    a = ppga.ppga(env, tiny_ppga(**where, **options))
+    run = start(a, random.key(0))
+    network = params_of(jax.tree.map(lambda x: x[0], run.state.directions).agent)["actor_critic"]
+    own = policies(env, (4,), "tanh", **options).insert(network, run.state.theta)["params"]
+    kernel = own["actor"]["Dense_0"]["kernel"]  # its columns are orthogonal
+    product = kernel.T @ kernel
+    np.testing.assert_allclose(product / product[0, 0], np.eye(4), atol=1e-5)
+    after, _ = jitted(a, run, 1)
+    assert np.isfinite(after.state.theta).all() and (after.state.theta != run.state.theta).any()
 
 
 def test_genomes_rebuild_their_weights_to_the_bit():

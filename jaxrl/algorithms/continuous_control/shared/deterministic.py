@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jaxrl.core import spaces
+from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Environment
 from jaxrl.kit import Act, Loss, Part, Recipe, group
@@ -70,8 +71,14 @@ def deterministic_actor_critic(
 
 
 def check(env: Environment, config: Any, name: str) -> None:
-    """Raise `UserError` unless actions are one bounded box."""
+    """Raise `UserError` unless actions are one bounded box, and for a period of target networks
+    that move when the policy does, every `delay` updates."""
     check_bounded(env.action_space, name)
+    if getattr(config, "delay", 1) > 1 and config.target.period > 1:
+        raise UserError(
+            f"target.period is {config.target.period}; the target networks of {name} move with the "
+            f"policy, every {config.delay} updates (delay)."
+        )
 
 
 # The smallest settings.

@@ -54,6 +54,7 @@ class StringDenoiser(nn.Module):
     widths: tuple[int, ...]
     activation: str = "silu"
     level_features: int = 16
+    initializer: str = "lecun"
 
     @nn.compact
     def __call__(self, string: Array, level: Array) -> Array:
@@ -61,8 +62,8 @@ class StringDenoiser(nn.Module):
         level = jnp.broadcast_to(level, tuple(batch))
         levels = LevelFeatures(self.level_features)(level)
         x = jnp.concatenate([string.reshape(*batch, length * size), levels], -1)
-        x = MLP(self.widths, self.activation)(x)
-        logits = dense(length * (size - 1), initializer("lecun", 1.0))(x)
+        x = MLP(self.widths, self.activation, self.initializer)(x)
+        logits = dense(length * (size - 1), initializer(self.initializer, 1.0))(x)
         return logits.reshape(*batch, length, size - 1)
 
 
@@ -75,7 +76,8 @@ def sizes_of(env: Environment) -> tuple[int, int]:
 def denoiser_part(env: Environment, config: Any, **options: Any) -> Part:
     """Return a part that holds a denoiser of strings."""
     length, letters = sizes_of(env)
-    network = StringDenoiser(config.torso.hidden, config.torso.activation)
+    torso = config.torso
+    network = StringDenoiser(torso.hidden, torso.activation, initializer=torso.initializer)
     return Part(network, (jnp.zeros((1, length, letters + 1)), jnp.ones(1)), **options)
 
 

@@ -35,13 +35,29 @@ class Policies:
 
 
 @functools.cache
-def policies(env: Environment, hidden: tuple[int, ...], activation_name: str) -> Policies:
+def policies(
+    env: Environment,
+    hidden: tuple[int, ...],
+    activation_name: str,
+    *,
+    channels: tuple[int, ...] = (),
+    initializer: str = "lecun",
+) -> Policies:
     """Return the policies for `env` with hidden layers of the widths `hidden`; () for linear ones.
 
-    The standard deviation of a Gaussian head is not part of the vector, since it has no effect
-    here.
+    The convolutions of images, which an `ActorCritic` shares with its value, are part of the
+    vector. The standard deviation of a Gaussian head is not, since it has no effect here.
+
+    channels, initializer: as in `ActorCritic`.
     """
-    network: Any = ActorCritic(env.observation_space, env.action_space, hidden, activation_name)
+    network: Any = ActorCritic(
+        env.observation_space,
+        env.action_space,
+        hidden,
+        activation_name,
+        initializer=initializer,
+        channels=channels,
+    )
     draw = lambda key: network.init(key, example_timestep(env), ())
     shapes = jax.eval_shape(draw, jax.random.key(0))
     leaves, treedef = jax.tree.flatten(shapes)
@@ -86,4 +102,4 @@ def _no_memory(n: int) -> tuple:
 
 def _is_policy(path: tuple) -> bool:
     names = [entry.key for entry in path]
-    return names[1] in ("actor", "head") and names[-1] != "log_std"
+    return names[1] in ("convolution", "actor", "head") and names[-1] != "log_std"

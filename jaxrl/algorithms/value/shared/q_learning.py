@@ -85,10 +85,11 @@ def q_learning_recipe(
         return q.argmax(-1).astype(env.action_space.dtype), memory, {}
 
     def update(net, batch):
-        x = batch.transitions
-        if steps > 1:
+        x, mask = batch.transitions, batch.mask
+        if steps > 1:  # padding after an episode's end is not read, so the first step decides
             x = n_step_transitions(x, net.hyper.discount)
-        net = net.descend(q_loss, x, mask=batch.mask, weight=batch.weight).update_targets()
+            mask = mask if mask is None else mask[0]
+        net = net.descend(q_loss, x, mask=mask, weight=batch.weight).update_targets()
         return net if noisy else net.report(epsilon=epsilon(net, exploration))
 
     act = act_by_noise if noisy else epsilon_greedy(values, env.action_space, exploration)
