@@ -121,8 +121,8 @@ CLAIM = Exact(
     "sampler has two steps; expectations of the loss are of 80,000 chains, which set the "
     "tolerance.",
     notes="It was declared twice before, and compiled too slowly to end on a busy machine (the "
-    "attempt on record): first with a smaller tolerance, 0.005, then with another generator. In between it was tried on "
-    "other seeds, and both gradients of one problem were looked at.",
+    "attempt on record): first with a smaller tolerance, 0.005, then with another generator. In "
+    "between it was tried on other seeds, and both gradients of one problem were looked at.",
     parts=("jaxrl/algorithms/diffusion/rocm.py", "jaxrl/diffusion/processes.py"),
     errors=errors,
     planted={
