@@ -8,10 +8,10 @@ All sides learn from one dataset, `medium-replay` of Pendulum with 20,000 steps,
 and written for the others, with the same networks and settings. Every figure comes from a fresh
 process, and the sides take turns. The clock starts when all is compiled.
 
-JAX-CORL is not on a package index, so it is measured only where --jax-corl names its folder. Of its
-files the update functions run as they are, but for the layer normalization of their critics, which
-is off, since the other sides have none, and `dones`, which are the data's terminations (its TD3+BC
-takes truncations for terminations).
+JAX-CORL is not on a package index, so it is measured only where --jax-corl names its folder. Its
+update functions run as they are, but for the layer normalization of their critics, which is off,
+since the other sides have none, and `dones`, which are the data's terminations (its TD3+BC takes
+truncations for terminations).
 """
 
 from __future__ import annotations

@@ -187,6 +187,24 @@ def host(records: Sequence[Record]) -> str:
     return table(["algorithm", "side", "steps/s", *(f"times {other}" for other in others)], rows)
 
 
+def offline(records: Sequence[Record], rows: Mapping[str, str]) -> str:
+    """Return the figures `rows` of each side that learns from a dataset, and the steps per second
+    of ours divided by those of the others."""
+    sides = list(dict.fromkeys(record["variant"] for record in records))
+    others = [side for side in sides if side != OURS]
+    cells = []
+    for name in dict.fromkeys(record["algorithm"] for record in records):
+        for figure, label in rows.items():
+            found = {x: values(records, figure, algorithm=name, variant=x) for x in sides}
+            quotients = [
+                ratio(ratios(found[OURS], found[x])) if figure == "steps_per_s" else ""
+                for x in others
+            ]
+            cells.append([name, label, *(spread(list(found[x].values())) for x in sides)])
+            cells[-1] += quotients
+    return table(["algorithm", "", *sides, *(f"{OURS} / {other}" for other in others)], cells)
+
+
 def tokens(records: Sequence[Record]) -> str:
     """Return the rates of each side that writes answers and learns from them, and ours divided by
     those of the others."""

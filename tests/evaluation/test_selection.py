@@ -1,4 +1,4 @@
-"""What a bandit chooses, against all its possible outcomes and against a bandit in NumPy."""
+"""Choices of a bandit against all possible outcomes, and against a bandit in NumPy."""
 
 import itertools
 

@@ -144,3 +144,11 @@ def test_sizes_and_their_exponents_are_in_one_table():
     lines = report.scale(records).splitlines()
     assert len(lines) == 2 + 4 + 1 and "time^2.00" in lines[-1] and "^0.00" in lines[-1]
     assert report.exponents(records)["seeds"]["peak_mib"] == pytest.approx(0.0)
+
+
+def test_learning_from_a_dataset_is_what_was_recorded():
+    found = json.loads((BENCH / "results" / "cpu-2-cores-offline.json").read_text())["records"]
+    rows = {"steps_per_s": "gradient steps/s", "final_return": "final return"}
+    text = report.offline(found, rows)
+    assert text in (BENCH / "README.md").read_text()
+    assert not any(report.has_failed(record) for record in found)

@@ -7,7 +7,6 @@ import contextlib
 import json
 import time
 from collections.abc import Iterator
-from importlib import metadata
 
 import measuring
 
@@ -36,14 +35,6 @@ def time_steps(steps: int) -> Iterator[None]:
         "cpu_us_per_step": [1e6 * (time.process_time() - used) / steps],
         "device": measuring.cpu_model(),
         "load_after": measuring.load_average(),
-        "versions": versions(),
+        "versions": measuring.versions_of(LIBRARIES),
     }
     print("\n" + json.dumps({"bench": found}), flush=True)
-
-
-def versions() -> dict[str, str]:
-    found = {}
-    for name in LIBRARIES:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
-    return found

@@ -7,6 +7,7 @@ A worker gives `load()`, which imports its library, and `work(arguments)`, which
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import os
@@ -15,7 +16,7 @@ import resource
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 WARM_ENOUGH = 20.0  # a first call longer than this is not repeated in a sweep
@@ -265,6 +266,17 @@ def versions(jax) -> dict[str, Any]:
         "system": platform.system(),
         "xla_flags": os.environ.get("XLA_FLAGS", ""),
     }
+
+
+def versions_of(names: Iterable[str]) -> dict[str, str]:
+    """Return the versions of those distributions that are installed."""
+    from importlib import metadata
+
+    found = {}
+    for name in names:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
 
 
 def load_average() -> float | None:

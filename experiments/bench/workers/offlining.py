@@ -41,7 +41,7 @@ def finish(arguments: argparse.Namespace, train: Callable[[], Callable[[Any], An
         "final_return": play(act, 10_000 + arguments.seed, arguments.config["episodes"]),
         "device": measuring.cpu_model(),
         "load_after": measuring.load_average(),
-        "versions": measuring.installed(LIBRARIES),
+        "versions": measuring.versions_of(LIBRARIES),
     }
     print("\n" + json.dumps({"bench": found}), flush=True)
 
