@@ -24,7 +24,7 @@ from jaxrl.algorithms.diffusion import rocm
 from jaxrl.core.types import Array, Environment, Key, struct
 from jaxrl.diffusion import Consistency
 
-STEPS, BETA = 2, 0.1
+STEPS, BETA = 2, 0.5
 
 
 def pay(x: Problem) -> Environment:
@@ -121,8 +121,9 @@ CLAIM = Exact(
     "sampler has two steps; expectations of the loss are of 80,000 chains, which set the "
     "tolerance.",
     notes="It was declared twice before, and compiled too slowly to end on a busy machine (the "
-    "attempt on record): first with a smaller tolerance, 0.005, then with another generator. In "
-    "between it was tried on other seeds, and both gradients of one problem were looked at.",
+    "first attempt on record): first with a smaller tolerance, 0.005, then with another generator. "
+    "In between it was tried on other seeds, and both gradients of one problem were looked at. The "
+    "second attempt had a weight of 0.1, whose absence changed one seed's gradient by only 0.009.",
     parts=("jaxrl/algorithms/diffusion/rocm.py", "jaxrl/diffusion/processes.py"),
     errors=errors,
     planted={
