@@ -89,7 +89,7 @@ def maximum_causal_entropy(
         updates, state = optimizer.update(
             gradient, state, weights, value=value, grad=gradient, value_fn=dual
         )
-        return (optax.apply_updates(weights, updates), state), None
+        return (weights + updates, state), None
 
     start = jnp.zeros_like(expected)
     (weights, _), _ = lax.scan(step, (start, optimizer.init(start)), length=steps)

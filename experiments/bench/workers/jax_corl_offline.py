@@ -98,7 +98,7 @@ def load(arguments):
         return plain(*values, **options | {"layer_norm": False})
 
     assert "layer_norm" in {x.name for x in dataclasses.fields(plain)}
-    module.MLP = without_norm
+    module.MLP = without_norm  # type: ignore[attr-defined]
     return module
 
 

@@ -81,7 +81,7 @@ def loss_gradient(x: Bounded, key: Key, beta: Array | float) -> Array:
 
 
 @jax.jit
-def exact_gradient(x: Bounded, beta: Array | float) -> Array:
+def exact_gradient(x: Bounded, beta: Any) -> Array:
     """Return the gradient of the expected reward less `beta` times the KL divergences of all
     steps."""
     return jax.grad(lambda theta: objective(Consistency(), x, theta, STEPS, beta))(x.theta)
