@@ -169,7 +169,7 @@ def test_parts_by_hand():
         assert names <= {part.name for part in index.implementations()[id]}, id
     td3 = {part.name for part in index.implementations()["td3"]}
     assert "algorithms.td3" in td3 and "algorithms.td3_bc" not in td3
-    for id in ("xland", "mra", "civrealm", "libero"):
+    for id in ("xland", "civrealm", "libero"):
         assert id in PAPERS and id not in index.implementations()
 
 

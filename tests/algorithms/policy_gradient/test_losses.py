@@ -170,7 +170,7 @@ def test_the_loss_of_whole_episodes_is_the_policy_gradient():
 
 
 def test_steps_beyond_an_episode_do_not_count_in_standardized_advantages():
-    """What is there has no influence on steps that count."""
+    """Values in them have no influence on steps that count."""
     mask = RNG.random((T, B)) < 0.5
     kept = ADVANTAGE[mask]
     sample = Sample(None, None, None, None, np.where(mask, ADVANTAGE, 0.0), None, ())
