@@ -46,7 +46,7 @@ CONFIGS = {
     "td3_bc": SHARED | {"alpha": 10.0},
     "iql": SHARED | {"expectile": 0.7, "temperature": 1.0},
 }
-ROWS = {"steps_per_s": "gradient steps/s", "final_return": "final return"}
+ROWS = {"gradient_steps_per_s": "gradient steps/s", "final_return": "final return"}
 
 
 def main() -> None:

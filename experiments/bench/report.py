@@ -188,7 +188,7 @@ def host(records: Sequence[Record]) -> str:
 
 
 def offline(records: Sequence[Record], rows: Mapping[str, str]) -> str:
-    """Return the figures `rows` of each side that learns from a dataset, and the steps per second
+    """Return the figures `rows` of each side that learns from a dataset, and the rate
     of ours divided by those of the others."""
     sides = list(dict.fromkeys(record["variant"] for record in records))
     others = [side for side in sides if side != OURS]
@@ -197,7 +197,7 @@ def offline(records: Sequence[Record], rows: Mapping[str, str]) -> str:
         for figure, label in rows.items():
             found = {x: values(records, figure, algorithm=name, variant=x) for x in sides}
             quotients = [
-                ratio(ratios(found[OURS], found[x])) if figure == "steps_per_s" else ""
+                ratio(ratios(found[OURS], found[x])) if figure == "gradient_steps_per_s" else ""
                 for x in others
             ]
             cells.append([name, label, *(spread(list(found[x].values())) for x in sides)])

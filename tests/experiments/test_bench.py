@@ -148,7 +148,7 @@ def test_sizes_and_their_exponents_are_in_one_table():
 
 def test_learning_from_a_dataset_is_what_was_recorded():
     found = json.loads((BENCH / "results" / "cpu-2-cores-offline.json").read_text())["records"]
-    rows = {"steps_per_s": "gradient steps/s", "final_return": "final return"}
+    rows = {"gradient_steps_per_s": "gradient steps/s", "final_return": "final return"}
     text = report.offline(found, rows)
     assert text in (BENCH / "README.md").read_text()
     assert not any(report.has_failed(record) for record in found)

@@ -36,8 +36,8 @@ def finish(arguments: argparse.Namespace, train: Callable[[], Callable[[Any], An
     seconds = time.perf_counter() - clock
     steps = arguments.config["steps"]
     found = {
-        "steps_per_s": steps / seconds,
-        "cpu_us_per_step": [1e6 * (time.process_time() - used) / steps],
+        "gradient_steps_per_s": steps / seconds,
+        "cpu_us_per_gradient_step": [1e6 * (time.process_time() - used) / steps],
         "final_return": play(act, 10_000 + arguments.seed, arguments.config["episodes"]),
         "device": measuring.cpu_model(),
         "load_after": measuring.load_average(),
