@@ -23,7 +23,10 @@ from jaxrl.datasets.transitions import from_streams, returns
 from jaxrl.kit.acting import ILLEGAL
 from jaxrl.networks.heads import categorical
 from jaxrl.networks.mixing import MonotonicMixer
+from tests.datasets.stand_in import no_training
 from tests.kit.stub import losses_of, stub
+
+__all__ = ["no_training"]
 
 RNG = np.random.default_rng(0)
 N, ENV = 24, envs.make("skirmish", agents=2, enemies=1, size=5)
@@ -185,7 +188,7 @@ def test_episodes_that_a_recording_begins_within_are_left_out():
 def test_the_dead_are_not_cloned():
     """Replaces the dead agents' actions in the dataset: the update is the same."""
     algorithm = team_bc(ENV, {"data.size": 256, "data.batch_size": 64})
-    state = algorithm.agent.init(random.key(0), {})
+    state = algorithm.agent.init(random.key(0), algorithm.agent.hyper)
     x = team_datasets.load(ENV, "poor", 256, 0).transitions
     dead = ~x.timestep.alive[:, 1]
     assert dead.any()
