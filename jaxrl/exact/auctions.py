@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.core import precise
+from jaxrl.core.errors import UserError
 from jaxrl.core.types import Array
 
 
@@ -63,10 +64,10 @@ def expected_gains(
     value: [V]. bid: [B], rising. chances: [B], the probability of each bid of a rival. Equal bids
     win alike. price: "first" or "second".
 
-    Raises `ValueError` for another price.
+    Raises `UserError` for another price.
     """
     if price not in ("first", "second"):
-        raise ValueError(f"price must be 'first' or 'second', not {price!r}")
+        raise UserError(f"price is {price!r}; it must be 'first' or 'second'.")
     rivals = bidders - 1
     below = jnp.cumsum(chances) - chances  # a rival bids less than this bid
     ties = jnp.arange(rivals + 1)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy import integrate
 
+from jaxrl.core.errors import UserError
 from jaxrl.envs.markets.sealed_auction import equilibrium_bid
 from jaxrl.exact import auctions
 
@@ -126,5 +127,5 @@ def test_independent_learners_find_the_bids_of_the_equilibrium(bidders, power):
 
 
 def test_an_unknown_price_is_refused():
-    with pytest.raises(ValueError, match="third"):
+    with pytest.raises(UserError, match="third"):
         auctions.expected_gains(*[jnp.ones(2)] * 3, 2, price="third")
