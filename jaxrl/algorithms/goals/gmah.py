@@ -122,10 +122,11 @@ def recipe(env: Environment, config: Config) -> Recipe:
         """Regress the team's value of its subgoals on r + gamma times that of the next ones."""
         subgoal, age = x.extras["subgoal"], x.extras["age"]
         over = is_over(x.next_timestep, subgoal, age + 1, patience)
+        chooser = net if config.double else net.target
         taken, following = [], []
         for i in range(len(agents)):
             taken.append(action_outputs(high_values(net, x.timestep, i), subgoal[..., i]))
-            best = high_values(net, x.next_timestep, i).argmax(-1)
+            best = high_values(chooser, x.next_timestep, i).argmax(-1)
             chosen = jnp.where(over[..., i], best, subgoal[..., i])
             target_values = high_values(net.target, x.next_timestep, i)
             following.append(action_outputs(target_values, chosen))
@@ -142,9 +143,10 @@ def recipe(env: Environment, config: Config) -> Recipe:
         reward = low_reward(reached, age, patience, net.hyper.decay)
         ended = reached | ~possible | x.terminated[..., None]
         total = jnp.zeros_like(x.reward)
+        chooser = net if config.double else net.target
         for i, agent in enumerate(agents):
             q = low_values(net, x.timestep, i, subgoal[..., i])
-            best = low_values(net, x.next_timestep, i, subgoal[..., i]).argmax(-1)
+            best = low_values(chooser, x.next_timestep, i, subgoal[..., i]).argmax(-1)
             later = low_values(net.target, x.next_timestep, i, subgoal[..., i])
             next_value = action_outputs(later, best)
             target = losses.td_target(

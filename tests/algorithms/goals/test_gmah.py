@@ -19,8 +19,9 @@ RNG = np.random.default_rng(3)
 PATIENCE = 4
 
 
-def _recipe():
-    return gmah.recipe(ENV, Static(dataclasses.replace(gmah.Config(), patience=PATIENCE)))
+def _recipe(double=True):
+    config = dataclasses.replace(gmah.Config(), patience=PATIENCE, double=double)
+    return gmah.recipe(ENV, Static(config))
 
 
 def _transitions():
@@ -88,9 +89,14 @@ def ends_of(x):
     return events
 
 
+@pytest.fixture(scope="module", params=[True, False], ids=["double", "single"])
+def double(request):
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def losses():
-    return losses_of(_recipe())
+def losses(double):
+    return losses_of(_recipe(double))
 
 
 def test_a_subgoal_ends_when_it_is_reached_or_impossible_or_too_old():
@@ -106,7 +112,7 @@ def test_the_low_level_is_paid_for_being_soon():
     np.testing.assert_allclose(paid, [1 - 0.125, 0.75, 0.5, 0])
 
 
-def test_the_team_learns_the_value_of_subgoals_that_go_on_or_are_chosen_anew(losses):
+def test_the_team_learns_the_value_of_subgoals_that_go_on_or_are_chosen_anew(losses, double):
     x, high = _transitions(), RNG.normal(size=(2, 2, 2 * ROWS, SUBGOALS)).astype(np.float32)
     low = np.zeros((2, 2, 2 * ROWS, SUBGOALS, ACTIONS), np.float32)
     value = losses["high_loss"](_net(high, low), x).value
@@ -118,7 +124,7 @@ def test_the_team_learns_the_value_of_subgoals_that_go_on_or_are_chosen_anew(los
             g = x.extras["subgoal"][b, i]
             now += share * high[0, i, b, g]
             possible = x.next_timestep.privileged["possible"][b, i]
-            best = np.where(possible, high[0, i, ROWS + b], -np.inf).argmax()
+            best = np.where(possible, high[0 if double else 1, i, ROWS + b], -np.inf).argmax()
             following = best if over[b, i] else g
             later += share * high[1, i, ROWS + b, following]
         target = x.reward[b] + 0.9 * later * (not x.terminated[b])
@@ -126,7 +132,7 @@ def test_the_team_learns_the_value_of_subgoals_that_go_on_or_are_chosen_anew(los
     np.testing.assert_allclose(value, expected, rtol=1e-4)
 
 
-def test_the_low_level_learns_from_its_own_reward_alone(losses):
+def test_the_low_level_learns_from_its_own_reward_alone(losses, double):
     x, low = _transitions(), RNG.normal(size=(2, 2, 2 * ROWS, SUBGOALS, ACTIONS)).astype("f")
     high = np.zeros((2, 2, 2 * ROWS, SUBGOALS), np.float32)
     net = _net(high, low)
@@ -136,7 +142,7 @@ def test_the_low_level_learns_from_its_own_reward_alone(losses):
     for b in range(ROWS):
         for i, agent in enumerate(AGENTS):
             g, age = x.extras["subgoal"][b, i], x.extras["age"][b, i] + 1
-            best = low[0, i, ROWS + b, g].argmax()
+            best = low[0 if double else 1, i, ROWS + b, g].argmax()
             ends = reached[b, i] or impossible[b, i] or x.terminated[b]
             target = reached[b, i] * (1 - 0.5 * age / PATIENCE)
             target += 0.8 * low[1, i, ROWS + b, g, best] * (not ends)
