@@ -44,6 +44,7 @@ class Pair:
     their_settings: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
+DISCRETE = {"actions": "discrete"}
 VIEW = {"observation_fn": "symbolic_first_person"}
 PAIRS = {
     "cartpole": Pair("cartpole", peer.GYMNAX, "CartPole-v1", 4_000_000),
@@ -57,6 +58,11 @@ PAIRS = {
     "cheetah": Pair(
         "cheetah", peer.BRAX, "halfcheetah", 65_536, their_settings={"episode_length": 1000}
     ),
+    "tic_tac_toe": Pair("tic_tac_toe", peer.PGX, "tic_tac_toe", 1_000_000),
+    "kuhn_poker": Pair("kuhn_poker", peer.PGX, "kuhn_poker", 4_000_000),
+    "leduc_poker": Pair("leduc_poker", peer.PGX, "leduc_holdem", 1_000_000),
+    "spread": Pair("simple_spread", peer.JAXMARL, "MPE_simple_spread_v3", 500_000, DISCRETE),
+    "tag": Pair("simple_tag", peer.JAXMARL, "MPE_simple_tag_v3", 500_000, DISCRETE),
 }
 QUICK_SHARE = 64  # of the env_steps
 

@@ -43,6 +43,8 @@ NAVIX = Peer("navix", "0.7.4")
 REJAX = Peer("rejax", "0.1.3", ("gymnax<1.0", *NAVIX.requirements))
 XMINIGRID = Peer("xminigrid", "0.9.3")
 BRAX = Peer("brax", "0.14.2")
+PGX = Peer("pgx", "2.6.0")
+JAXMARL = Peer("jaxmarl", "0.2.0")
 
 EXTRAS = {
     "jax-cuda13-plugin": "cuda13",

@@ -259,7 +259,7 @@ def replace_hyper(state: Tree, changes: Hyper) -> Tree:
     changes = {settings.full_name(name, known): value for name, value in changes.items()}
 
     def replace(path: tuple, leaf: Any) -> Any:
-        name = _hyper_name(path)
+        name = hyper_name(path)
         if name is None or name not in changes:
             return leaf
         change = jnp.asarray(changes[name], leaf.dtype)
@@ -272,13 +272,13 @@ def replace_hyper(state: Tree, changes: Hyper) -> Tree:
 def read_hyper(state: Tree) -> dict[str, Any]:
     """Return all hyperparameters that are stored in `state`, by name."""
     leaves = jax.tree_util.tree_flatten_with_path(state)[0]
-    return {name: leaf for path, leaf in leaves if (name := _hyper_name(path)) is not None}
+    return {name: leaf for path, leaf in leaves if (name := hyper_name(path)) is not None}
 
 
 def without_hyper(state: Tree) -> dict[str, Any]:
     """Return all leaves of `state` but hyperparameters, by path (`jax.tree_util.keystr`)."""
     leaves = jax.tree_util.tree_flatten_with_path(state)[0]
-    return {jax.tree_util.keystr(path): x for path, x in leaves if _hyper_name(path) is None}
+    return {jax.tree_util.keystr(path): x for path, x in leaves if hyper_name(path) is None}
 
 
 def rename_hyper(state: Tree, name: Callable[[str], str]) -> Tree:
@@ -296,7 +296,8 @@ def rename_hyper(state: Tree, name: Callable[[str], str]) -> Tree:
     return jax.tree.map(rename, state, is_leaf=holds)
 
 
-def _hyper_name(path: tuple) -> str | None:
+def hyper_name(path: tuple) -> str | None:
+    """Return the name of the hyperparameter at a path of a state; None if there is none."""
     if len(path) >= 2 and getattr(path[-2], "name", None) == "hyper":
         return getattr(path[-1], "key", None)
     return None

@@ -422,6 +422,8 @@ def _average(
     name: str, output: LossOutput, mask: Array | None, weight: Array | None, chunked: bool
 ) -> tuple[Array, dict[str, Array], Array | None]:
     """Return what is descended, the mean of every metric, and the mean drift."""
+    if name in output.metrics or name in output.terms:
+        raise UserError(f"The loss '{name}' has a metric or a term of its own name; rename one.")
     rows = dict(output.metrics)
     if output.priority is not None:
         rows["priority"] = output.priority

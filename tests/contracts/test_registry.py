@@ -26,12 +26,15 @@ from jaxrl.algorithms import registry
 from jaxrl.algorithms.meta import lpg
 from jaxrl.core import metrics as m
 from jaxrl.core import random, shared, spaces
+from jaxrl.core.errors import UserError
 from jaxrl.core.hyper import hypers, read_hyper
+from jaxrl.core.settings import lookup, replace
 from jaxrl.core.train import advance, start
 from jaxrl.runtime import checkpoints, continuing
 from jaxrl.runtime.driver import Program, Progress
 from tests import rota
 from tests.contracts.devices import all_gathers, assert_equal, numbers
+from tests.contracts.effects import without_effect
 from tests.contracts.structure import check_structure
 
 NAMES = registry.names()
@@ -142,6 +145,40 @@ def test_it_lowers_for_accelerators(name):
     assert not step.jaxpr.effects
     for platform in ("tpu", "cuda"):
         assert "stablehlo" in step.lower(lowering_platforms=(platform,)).as_text()
+
+
+# Hyperparameters that only options or environments other than those of `TINY` use, or only metrics.
+REWARDS = ("reward.nominal_weight", "reward.variance_weight")
+OPTIONAL = {
+    "ads": ("discount",),  # as long as progress does not set it
+    **dict.fromkeys(("cal_ql", "combo", "cql"), ("alpha",)),  # unless it is learned
+    **dict.fromkeys(("crl", "gciql"), ("extraction.cloning",)),
+    **dict.fromkeys(("dpo", "evolve", "online_dpo", "rlhf_workflow", "spar"), ("temperature",)),
+    "dreamer4_imagination": ("model",),  # what another phase learns
+    "dreamer4_world_model": ("behavior",),
+    "evolution_strategy": ("learning_rate", "weight_decay"),
+    "iqn": ("risk",),
+    "maddpg": ("logit_penalty",),
+    "map_elites": ("floor",),
+    "payment_bandits": ("exploration",),
+    **dict.fromkeys(("pf_ppo", "reward_ensembles", "reward_robust_rlhf", "salmon"), REWARDS),
+    "rlif": ("rate",),
+}
+
+
+@traced
+def test_every_hyperparameter_has_an_effect_or_is_refused(name):
+    env, algorithm = tiny(name)
+    for path in without_effect(env, algorithm):
+        optional = OPTIONAL.get(name, ())
+        if path in optional or path.split(".")[0] in optional:
+            continue
+        group, _, last = path.rpartition(".")
+        if last == "target_kl" and not lookup(algorithm.config, f"{group}.early_stop"):
+            continue
+        with pytest.raises(UserError):
+            changed = replace(algorithm.config, {path: other(algorithm.hyper[path])})
+            registry.builder(name)[0](env, changed)
 
 
 # --------------------------------------------------------------------------------- whole programs

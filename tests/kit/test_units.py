@@ -166,6 +166,15 @@ def test_shapes_that_do_not_fit_are_refused():
         update_once(thirds)
 
 
+def test_a_metric_of_the_loss_s_own_name_is_refused():
+    """It would take the place of the loss, and be descended."""
+    own = loss("a", name="loss", unit=PAIRS)(
+        lambda net, x: LossOutput(total(x)[::2] * net.a(0), {"loss": total(x)[::2]})
+    )
+    with pytest.raises(UserError, match="'loss' has a metric or a term of its own name"):
+        update_once(own)
+
+
 def test_losses_of_different_units_cannot_be_added():
     with pytest.raises(UserError, match="of groups of 2 sequences and 'loss' one of sequences"):
         plus(pair_loss, answer_loss)

@@ -18,24 +18,27 @@ def work(arguments: argparse.Namespace) -> measuring.Work:
     import jax
 
     from jaxrl import envs
-    from jaxrl.core import random, stream
-    from jaxrl.core.spaces import Discrete
+    from jaxrl.core import random, spaces, stream
     from jaxrl.core.types import Policy
     from jaxrl.tasks.basic import fixed
 
     number, config = arguments.envs, arguments.config
     env = envs.make(config["ours"], **config["settings"])
     tasks = fixed(env.params)
-    space = env.action_space
+    parts, treedef = jax.tree.flatten(env.action_space, is_leaf=spaces.is_space)
+
+    def sample(space, key, legal):
+        if legal is not None:
+            return jax.random.categorical(key, jax.numpy.where(legal, 0.0, -jax.numpy.inf))
+        if isinstance(space, spaces.Discrete):
+            return jax.random.randint(key, (number,), 0, space.n)
+        return jax.random.uniform(key, (number, *space.shape), minval=space.low, maxval=space.high)
 
     def act(state, timestep, memory, key, greedy):
-        if isinstance(space, Discrete):
-            action = jax.random.randint(key, (number,), 0, space.n)
-        else:
-            action = jax.random.uniform(
-                key, (number, *space.shape), minval=space.low, maxval=space.high
-            )
-        return action, memory, {}
+        legal = timestep.legal_actions
+        masks = [None] * len(parts) if legal is None else treedef.flatten_up_to(legal)
+        keys = jax.random.split(key, len(parts)) if len(parts) > 1 else [key]
+        return treedef.unflatten(map(sample, parts, keys, masks)), memory, {}
 
     policy = Policy(act, lambda n: ())
 

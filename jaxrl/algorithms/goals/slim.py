@@ -131,7 +131,7 @@ def combine_advantages(advantage: Array, weight: Array) -> Array:
 
 
 @loss("policy")
-def policy_loss(net: Net, x: actor_critic.Sample) -> LossOutput:
+def actor_loss(net: Net, x: actor_critic.Sample) -> LossOutput:
     """Compute PPO's clipped surrogate of the combined advantage, minus an entropy bonus."""
     terms = surrogate(net.policy(x.timestep), x.action, x.log_prob, x.advantage, net.hyper.clip)
     total = terms["policy_loss"] - net.hyper.entropy_weight * terms["entropy"]
@@ -156,7 +156,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
     )
 
     def step(net: Net, minibatch: Minibatch) -> Net:
-        return net.descend(critics_loss, minibatch).descend(policy_loss, minibatch)
+        return net.descend(critics_loss, minibatch).descend(actor_loss, minibatch)
 
     def update(net: Net, batch: Batch) -> Net:
         x = batch.transitions
@@ -181,7 +181,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
             "discriminator": skill_discriminator(env, config.discriminator),
         },
         act=sample_with_log_prob("policy"),
-        losses=(critics_loss, policy_loss, discriminator_loss),
+        losses=(critics_loss, actor_loss, discriminator_loss),
         update=update,
         needs=("transitions.extras.log_prob",),
     )

@@ -25,6 +25,7 @@ from jaxrl.algorithms.tokens.shared.answers import (
     unroll,
 )
 from jaxrl.algorithms.tokens.shared.settings import SMALL_GROUPS, Grouped
+from jaxrl.core import settings
 from jaxrl.core.types import Array, Batch, Environment, TimeStep
 from jaxrl.kit import (
     SEQUENCE,
@@ -83,8 +84,9 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
 
 def check(env: Environment, config: Config, name: str) -> None:
-    """Raise `UserError` as `answers.check`."""
+    """Raise `UserError` as `answers.check`, and for an entropy bonus, as no policy is learned."""
     answers.check(env, config, name, SEQUENCE)
+    settings.refuse(config, ("entropy_weight",), f"{name} has no entropy bonus")
 
 
 a_lol_value = AlgorithmBuilder("a_lol_value", Config, recipe, check=check)
