@@ -9,7 +9,7 @@ import jax
 import optax
 
 from jaxrl.core import shuffle
-from jaxrl.core.errors import unknown
+from jaxrl.core.errors import UserError, unknown
 from jaxrl.core.hyper import MANY, WIDE, hyper, static
 from jaxrl.core.schedules import SCHEDULES
 from jaxrl.core.settings import group
@@ -170,6 +170,21 @@ class Rollouts:
 
     def source(self, env: Environment, tasks: Tasks | None = None) -> Source:
         return rollouts(env, self.num_envs, self.num_steps, tasks, self.reset_pool)
+
+    def check_whole_episodes(self, env: Environment, name: str) -> None:
+        """Raise `UserError`, naming the algorithm `name`, unless a rollout is one whole episode of
+        each copy of `env`, all drawn anew."""
+        if self.num_steps != env.max_steps:
+            limit = f"a limit of {env.max_steps} steps" if env.max_steps else "no time limit"
+            raise UserError(
+                f"num_steps is {self.num_steps}, and '{env.name}' has {limit}; {name} learns from "
+                "whole episodes, so both must be equal (see time_limit)."
+            )
+        if self.reset_pool:
+            raise UserError(
+                f"reset_pool is {self.reset_pool}; {name} learns from whole episodes, whose first "
+                "states are always drawn anew."
+            )
 
 
 @group

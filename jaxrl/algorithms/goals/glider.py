@@ -45,7 +45,6 @@ from jaxrl.algorithms.tokens.shared.token_values import (
     values_of_tokens,
 )
 from jaxrl.algorithms.tokens.token_supervised import likelihood_output
-from jaxrl.core import settings
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Array, Batch, Environment, struct
@@ -158,7 +157,7 @@ def values_loss(net: Net, x: Hierarchical) -> LossOutput:
     return LossOutput(q_loss + v_loss, {"q_loss": q_loss, "v_loss": v_loss})
 
 
-@loss("actor_critic", name="policy_loss")
+@loss("actor_critic", name="glider_loss")
 def policy_loss(net: Net, x: Sample) -> LossOutput:
     """Compute the cross-entropy with the texts' tokens, weighted by their advantages."""
     weigh = lambda log_prob: losses.awr(log_prob, x.advantage, net.hyper.temperature, 100.0)
@@ -206,15 +205,14 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
 
 def check(env: Environment, config: Config, name: str) -> None:
-    """Raise `UserError` as `texts.check`, for a file of texts, for an entropy bonus, and where two
-    levels are asked for and the environment does not tell plans."""
+    """Raise `UserError` as `texts.check`, for a file of texts, and where two levels are asked for
+    and the environment does not tell plans."""
     if config.texts.file or not config.texts.count:
         raise UserError(
             f"{name} learns from a dataset of texts with rewards, which files do not have; set "
             "texts.count above 0 and leave out texts.file."
         )
     texts.check(env, config, name)
-    settings.refuse(config, ("entropy_weight",), f"{name} has no entropy bonus")
     example = example_timestep(env)
     told = "plan" in (example.tokens or {}) and "subgoal_reward" in (example.privileged or {})
     if config.levels == "two" and not told:

@@ -106,12 +106,13 @@ class PlanProposal(nn.Module):
     observation_space: Space
     widths: tuple[int, ...]
     activation: str
+    initializer: str
     size: int
 
     @nn.compact
     def __call__(self, timestep: TimeStep) -> Plans:
         x = encoders.features(self.observation_space, timestep)
-        return _PlanHead(self.size)(MLP(self.widths, self.activation)(x))
+        return _PlanHead(self.size)(MLP(self.widths, self.activation, self.initializer)(x))
 
 
 class PlanActor(nn.Module):
@@ -121,11 +122,12 @@ class PlanActor(nn.Module):
     action_space: Space
     widths: tuple[int, ...]
     activation: str
+    initializer: str
 
     @nn.compact
     def __call__(self, timestep: TimeStep, plan: Array) -> Distribution:
         x = encoders.features(self.observation_space, timestep)
-        x = MLP(self.widths, self.activation)(jnp.concatenate([x, plan], -1))
+        x = MLP(self.widths, self.activation, self.initializer)(jnp.concatenate([x, plan], -1))
         head = PolicyHead(self.action_space, bounded_mean=True, deviation="learned")
         return head(x, timestep.legal_actions)
 
@@ -175,7 +177,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
     window = jax.tree.map(lambda a: a[None], timestep)
     action = spaces.example(space)[None]
-    sizes = torso.hidden, torso.activation
+    sizes = torso.hidden, torso.activation, torso.initializer
     recognition = PlanRecognition(env.observation_space, space, config.recurrent, size)
     proposal = PlanProposal(env.observation_space, *sizes, size)
     actor = PlanActor(env.observation_space, space, *sizes)

@@ -31,7 +31,6 @@ from jaxrl.algorithms.goals.shared.skills import (
 from jaxrl.algorithms.imitation.shared.windows import check_ppo
 from jaxrl.algorithms.policy_gradient.ppo import Config as PPOConfig
 from jaxrl.algorithms.policy_gradient.ppo import ppo
-from jaxrl.core.errors import UserError
 from jaxrl.core.types import Array, Batch, Environment, Source
 from jaxrl.kit import AlgorithmBuilder, Minibatch, Net, Recipe, group, hyper
 from jaxrl.kit.composing import around, with_rewards
@@ -102,15 +101,10 @@ def source(env: Environment, config: Config) -> Source:
 
 def check(env: Environment, config: Config, name: str) -> None:
     """Raise `UserError` where PPO or the discriminator cannot learn in `env` with `config`, without
-    skills, and for windows that are no whole episodes."""
+    skills, and for rollouts that are not whole episodes."""
     check_ppo(env, config, config.discriminator.passes, name)
     check_skills(env, name)
-    if config.rollouts.num_steps != env.max_steps:
-        limit = "no time limit" if env.max_steps is None else f"a limit of {env.max_steps} steps"
-        raise UserError(
-            f"num_steps is {config.rollouts.num_steps}, and '{env.name}' has {limit}; {name} "
-            "learns from whole episodes, so both must be equal (see time_limit)."
-        )
+    config.rollouts.check_whole_episodes(env, name)
 
 
 smerl = AlgorithmBuilder("smerl", Config, recipe, source, check=check)

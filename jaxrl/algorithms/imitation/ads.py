@@ -257,17 +257,12 @@ def source(env: Environment, config: Config) -> Source:
 
 def check(env: Environment, config: Config, name: str) -> None:
     """Raise `UserError` where PPO cannot learn in `env` with `config`, without an expert, and for
-    windows that are no whole episodes."""
+    rollouts that are not whole episodes."""
     ppo.check(env, config, name)
     refuse_reward_scaling(config, name)
     if env.expert is None:
         raise UserError(f"{name} follows an expert's observations; '{env.name}' has none.")
-    if config.rollouts.num_steps != env.max_steps:
-        limit = "no time limit" if env.max_steps is None else f"a limit of {env.max_steps} steps"
-        raise UserError(
-            f"num_steps is {config.rollouts.num_steps}, and '{env.name}' has {limit}; {name} "
-            "learns from whole episodes, so both must be equal (see time_limit)."
-        )
+    config.rollouts.check_whole_episodes(env, name)
 
 
 ads = AlgorithmBuilder("ads", Config, recipe, source, check=check)

@@ -149,12 +149,13 @@ class PairEncoder(nn.Module):
     observation_space: Space
     widths: tuple[int, ...]
     activation: str
+    initializer: str
     channels: tuple[int, ...]
     size: int
 
     def setup(self):
         self.convolution = image_encoder(self.observation_space, self.channels, self.activation)
-        self.torso = MLP(self.widths, self.activation)
+        self.torso = MLP(self.widths, self.activation, self.initializer)
         plain = initializer("lecun", 1.0)
         self.of_picture, self.of_words = dense(self.size, plain), dense(self.size, plain)
 
@@ -181,11 +182,12 @@ class Inverse(nn.Module):
     action_space: Space
     widths: tuple[int, ...]
     activation: str
+    initializer: str
 
     @nn.compact
     def __call__(self, here: Array, there: Array, words: Array) -> Distribution:
         x = jnp.concatenate([here, there, words], -1)
-        return PolicyHead(self.action_space)(MLP(self.widths, self.activation)(x))
+        return PolicyHead(self.action_space)(MLP(self.widths, self.activation, self.initializer)(x))
 
 
 def unit(x: Array) -> Array:
@@ -304,10 +306,15 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
     torso, example = config.torso, example_timestep(env)
     encoder = PairEncoder(
-        env.observation_space, torso.hidden, torso.activation, config.channels, config.embedding
+        env.observation_space,
+        torso.hidden,
+        torso.activation,
+        torso.initializer,
+        config.channels,
+        config.embedding,
     )
     embedded = jnp.zeros((1, config.embedding))
-    inverse = Inverse(space, torso.hidden, torso.activation)
+    inverse = Inverse(space, torso.hidden, torso.activation, torso.initializer)
     return Recipe(
         parts={
             "encoder": Part(encoder, (example.observation, example.goal), config.optimizer),

@@ -99,6 +99,7 @@ class StyledPolicy(nn.Module):
     action_space: Space
     widths: tuple[int, ...]
     activation: str
+    initializer: str
     channels: tuple[int, ...]
     latent: int
     styles: int
@@ -107,11 +108,11 @@ class StyledPolicy(nn.Module):
         self.convolution = image_encoder(self.observation_space, self.channels, self.activation)
         plain = initializer("lecun", 1.0)
         self.to_latent = hidden_dense(self.latent, plain)
-        self.of_frame = MLP(self.widths, self.activation)
+        self.of_frame = MLP(self.widths, self.activation, self.initializer)
         self.to_style = dense(self.styles, plain)
-        self.torso = MLP(self.widths, self.activation)
+        self.torso = MLP(self.widths, self.activation, self.initializer)
         self.head = PolicyHead(self.action_space)
-        self.predictor = MLP(self.widths, self.activation)
+        self.predictor = MLP(self.widths, self.activation, self.initializer)
         self.to_next = dense(self.latent, plain)
 
     def see(self, observation: Tree) -> Array:
@@ -214,6 +215,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         env.action_space,
         torso.hidden,
         torso.activation,
+        torso.initializer,
         torso.channels,
         config.latent,
         config.style_size,

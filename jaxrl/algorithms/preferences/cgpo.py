@@ -38,7 +38,6 @@ from jaxrl.algorithms.tokens.shared.answers import (
     returns_of,
 )
 from jaxrl.algorithms.tokens.shared.settings import Grouped, Groups
-from jaxrl.core import settings
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.hyper import MANY
@@ -102,7 +101,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
             "advantage": jnp.broadcast_to(calibrated.reshape(-1), batch.transitions.reward.shape)
         }
 
-    @declare("actor_critic", name="policy_loss", unit=SEQUENCE)
+    @declare("actor_critic", name="cgpo_loss", unit=SEQUENCE)
     def policy_loss(net: Net, x: Minibatch) -> LossOutput:
         sample: Sample = x.x
         now = evaluate(net, sample)
@@ -159,10 +158,8 @@ def broken_answers(found: Answers) -> Array:
 
 
 def check(env: Environment, config: Any, name: str) -> None:
-    """Raise `UserError` as `answers.check`, for an environment without costs, for an entropy bonus
-    and for chunks."""
+    """Raise `UserError` as `answers.check`, for an environment without costs, and for chunks."""
     answers.check(env, config, name)
-    settings.refuse(config, ("entropy_weight",), f"{name} has no entropy bonus")
     check_whole(config, name)
     if example_timestep(env).cost is None:
         raise UserError(

@@ -150,6 +150,7 @@ def test_rewards_are_scaled_in_the_units_that_they_are_paid_in():
     ("env", "changes", "message"),
     [
         (ENV, {"num_steps": 3}, "both must be equal"),
+        (ENV, {"reset_pool": 8}, "reset_pool is 8; ads learns from whole episodes"),
         (envs.make("hopper"), {}, "has none"),
         (ENV, {"normalization.reward": True}, "normalization.reward is on"),
     ],
