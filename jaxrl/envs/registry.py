@@ -149,6 +149,7 @@ BUILT_IN = {
     "point_maze_medium": "jaxrl.envs.planar.point_maze:point_maze_medium",
     "point_maze_open": "jaxrl.envs.planar.point_maze:point_maze_open",
     "push": "jaxrl.envs.planar.push:push",
+    "push_buttons": "jaxrl.envs.planar.push_buttons:push_buttons",
     "push_play": "jaxrl.envs.planar.push_play:push_play",
     "push_skills": "jaxrl.envs.planar.push_skills:push_skills",
     # particles

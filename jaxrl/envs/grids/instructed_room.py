@@ -173,7 +173,7 @@ def instructed_room(
         hue = (color + jax.random.randint(keys[3], (distractors,), 1, len(COLORS))) % len(COLORS)
         colors = jnp.where(paired, hue, other // len(KINDS))
         kinds = jnp.where(paired, hue % len(KINDS), other % len(KINDS))
-        # The two that are alike. Of equal kind when paired: the other color of that kind.
+        # The two that are alike; in a paired episode the first has the other color of the kind.
         twin = jnp.where(paired, (color + len(KINDS)) % len(COLORS), hue[0])
         colors, kinds = colors.at[0].set(twin), kinds.at[0].set(kind)
         colors = colors.at[1].set(jnp.where(paired, colors[1], color))

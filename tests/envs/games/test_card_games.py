@@ -99,8 +99,7 @@ def test_liars_dice_hides_the_other_dice_and_their_order():
 
 
 def test_the_expert_of_liars_dice_knows_that_the_highest_face_counts_once():
-    """With two dice of four sides, half a die is expected to show a given face, and a whole one to
-    count for a bid on a lower face."""
+    """A die counts for a bid on the highest face a quarter of the time, on a lower one half."""
     env = envs.make("liars_dice", dice=2)
     playing = env.reset(jax.random.key(0), ())[0]
 
