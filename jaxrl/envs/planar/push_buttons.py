@@ -444,11 +444,14 @@ def _expert_of_scene(state: State, wanted: Array, params: Params) -> Array:
         beside = block + jnp.where(block[1] > inner, -1.0, 1.0) * jnp.array([0.0, clear + 0.01])
         mouth = jnp.stack([jnp.float32(GATE - 0.1), beside[1]])
         enters = (mine != here) & (jnp.abs(pusher[1] - beside[1]) > 0.06)
-        far = (here >= 0) & (vectors.norm(pusher - block) > clear + 0.05)
+        distance = vectors.norm(pusher - block)
+        far = (here >= 0) & (distance > clear + 0.05)
         back = jnp.stack([jnp.float32(GATE - 0.1), pusher[1]])
         to_table = (here < 0) & (mine >= 0)
         way = travel(jnp.where(to_table, back, jnp.where(enters, mouth, beside)))
-        return jnp.where(far | to_table, way, near)
+        # On the table straight to the block at first: a wide turn around it might end at a gate.
+        nears = (here < 0) & (mine < 0) & (distance > clear + 0.1)
+        return jnp.where(far | to_table, way, jnp.where(nears, travel(block), near))
 
     work = _act(push(), jnp.bool_(False), params)
     buttons = jnp.where(settled, wanted, locked.astype(jnp.int32))
