@@ -295,7 +295,7 @@ class Goals:
     """
 
     achieved: Callable[[Tree], Tree]
-    """The goal that an observation has reached, from the observation."""
+    """The goals [...] that observations [...] have reached, from the observations."""
     outcome: Outcome
     """The reward and end of a step under any goal."""
 

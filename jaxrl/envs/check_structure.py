@@ -24,6 +24,7 @@ _VALUE_ERRORS = (
     jax.errors.TracerIntegerConversionError,
 )
 _FLAGS = ("terminated", "truncated", "first")
+_BATCH = (5, 7)  # leading axes of observations for which achieved goals are asked
 
 
 class EnvironmentCheckError(UserError):
@@ -241,6 +242,17 @@ def _check_goals(env: Environment, timestep: TimeStep) -> None:
             env,
             f"goals.achieved returns {_signature(reached)} and the channel 'goal' is "
             f"{_signature(timestep.goal)}; both must be the same",
+        )
+    many = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct((*_BATCH, *x.shape), x.dtype), timestep.observation
+    )
+    of_many = _shapes(env, "goals.achieved", goals.achieved, many)
+    expected = [f"{leaf.dtype}{[*_BATCH, *leaf.shape]}" for leaf in jax.tree.leaves(reached)]
+    if _signature(of_many) != expected:
+        fail(
+            env,
+            f"goals.achieved returns {_signature(of_many)} for observations with the leading axes "
+            f"{list(_BATCH)}; it must return {expected}",
         )
     told = _shapes(env, "goals.outcome", goals.outcome, reached, timestep.goal, env.params)
     if _signature(told) != ["float32[]", "bool[]"]:

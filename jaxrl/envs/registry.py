@@ -82,6 +82,7 @@ BUILT_IN = {
     "goal_swap": "jaxrl.envs.grids.goal_swap:goal_swap",
     "hazards": "jaxrl.envs.grids.hazards:hazards",
     "hide_and_seek": "jaxrl.envs.grids.hide_and_seek:hide_and_seek",
+    "instructed_room": "jaxrl.envs.grids.instructed_room:instructed_room",
     "key_corridor": "jaxrl.envs.grids.key_corridor:key_corridor",
     "kitchen": "jaxrl.envs.grids.kitchen:kitchen",
     "lava_crossing": "jaxrl.envs.grids.lava_crossing:lava_crossing",
@@ -148,6 +149,7 @@ BUILT_IN = {
     "point_maze_medium": "jaxrl.envs.planar.point_maze:point_maze_medium",
     "point_maze_open": "jaxrl.envs.planar.point_maze:point_maze_open",
     "push": "jaxrl.envs.planar.push:push",
+    "push_buttons": "jaxrl.envs.planar.push_buttons:push_buttons",
     "push_play": "jaxrl.envs.planar.push_play:push_play",
     "push_skills": "jaxrl.envs.planar.push_skills:push_skills",
     # particles

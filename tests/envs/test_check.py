@@ -366,6 +366,10 @@ BROKEN = {
         _with_goals(_place, lambda a, g, p: (a - g, a > g)),
         "goals.outcome returns ['float32[1]', 'bool[1]']; it must return",
     ),
+    "goals of one observation only": (
+        _with_goals(lambda o: _place(o)[:1], lambda a, g, p: ((a - g)[0], (a > g)[0])),
+        "goals.achieved returns ['float32[1, 7, 1]'] for observations with the leading axes [5, 7]",
+    ),
     "goals that end other steps": (
         _with_goals(_place, lambda a, g, p: ((a - g)[0], (a > -2)[0])),
         "goals.outcome terminates a step that the environment does not",

@@ -169,6 +169,7 @@ STEP_SECONDS = {
     "pendulum": 0.05,
     "point_mass": 0.02,
     "push": 0.1,
+    "push_buttons": 0.1,
     "push_play": 0.1,
     "push_skills": 0.1,
     "reacher": 0.02,

@@ -119,7 +119,8 @@ def liars_dice(sides: int = 4, dice: int = 1) -> Environment:
         """Doubt a bid that the own dice and the other's expected ones do not reach; otherwise make
         the lowest bid of the face of which the mover has most."""
         own, last = jnp.asarray(state.dice)[_mover(state)], _last(state)
-        expected = dice * 2 / sides + _matches(own, last % sides, sides)
+        counting = jnp.where(last % sides == sides - 1, 1, 2)  # faces that count for the bid
+        expected = dice * counting / sides + _matches(own, last % sides, sides)
         doubt = (last >= 0) & (expected < last // sides + 1)
         most = jnp.argmax(_faces(own, sides))
         bids = jnp.arange(rules.num_actions - 1)

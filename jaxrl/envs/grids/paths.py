@@ -67,6 +67,22 @@ def by_heading(enter: Array, seeds: Array, passes: int) -> Array:
     return lax.fori_loop(0, passes, relax, seeds)
 
 
+def walking(grid: Array) -> Array:
+    """Return the actions that it takes to go forward into each cell, int16 [H, W]: 2 for a closed
+    door, FAR for lava and what is in the way."""
+    kinds = cells.kind(grid)
+    walk = jnp.where(cells.is_free(grid) & (kinds != cells.LAVA), np.int16(1), FAR)
+    return jnp.where(kinds == cells.CLOSED, np.int16(2), walk)
+
+
+def fewest_to_face(state: moves.State, face: Array, passes: int) -> Array:
+    """Return the fewest actions, int32, after which a cell of `face` (bool [H, W]) is in front of
+    the agent; FAR if there is no path of at most `passes` actions."""
+    seeds = jnp.where(facing(face), np.int16(0), FAR)
+    cost = by_heading(walking(state.grid), seeds, passes)
+    return cost[state.heading, state.row, state.column].astype(jnp.int32)
+
+
 def facing(mask: Array) -> Array:
     """Return the headings and places from which a cell of `mask` [H, W] is in front: bool [4, H,
     W]."""
@@ -79,17 +95,21 @@ def follow(
     stand: Array | None = None,
     take: int | None = None,
     locks: bool = False,
+    face: Array | None = None,
 ) -> Array:
     """Return the next of MiniGrid's actions on a shortest path to stand on a cell of `stand` (bool
-    [H, W]) or to pick up an object of the kind `take`, around lava, through closed doors, and with
-    `locks` by way of a key (there is one) and the locked door that it fits.
+    [H, W]), to have one of `face` (bool [H, W]) in front, or to pick up an object of the kind
+    `take`, around lava, through closed doors, and with `locks` by way of a key (there is one) and
+    the locked door that it fits.
 
     Shortest in actions, planned over all stages at once, with one exception: with `take` the hand
     must be emptied on the way, and the key is dropped only where the path turns.
     """
     grid, kinds = state.grid, cells.kind(state.grid)
-    walk = jnp.where(cells.is_free(grid) & (kinds != cells.LAVA), np.int16(1), FAR)
-    walk = jnp.where(kinds == cells.CLOSED, np.int16(2), walk)
+    walk = walking(grid)
+    if face is not None:
+        seeds = jnp.where(facing(face), np.int16(0), FAR)
+        return _descend(state, walk, by_heading(walk, seeds, passes), seeds, moves.DONE)
     nowhere = jnp.full((4, *grid.shape), FAR)
     aim = facing(kinds == take) if stand is None else jnp.broadcast_to(stand, nowhere.shape)
     seeds = jnp.where(aim, np.int16(stand is None), FAR)

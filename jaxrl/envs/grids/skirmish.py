@@ -91,7 +91,8 @@ def skirmish(
     names = tuple(f"agent_{i}" for i in range(agents))
     shape, units = (size, size), agents + enemies
     wall = np.zeros(shape, bool)
-    far = 4 * size
+    far = max(4 * size, hit_points + 1)  # above all distances, and all points
+    never = min(far**3, np.iinfo(np.int32).max)
 
     def in_reach(state: State) -> Array:
         """Return which agents and enemies are alive and in reach of each other: [agents,
@@ -154,7 +155,7 @@ def skirmish(
         """Return for each of `place` the nearest of `targets` [m, 2], the lowest in `rank` [m] of
         equally near ones; ranks of `far` and more are never taken."""
         cost = distances(place, targets) * far + rank
-        return jnp.where(rank >= far, jnp.int32(far**3), cost).argmin(1)
+        return jnp.where(rank >= far, jnp.int32(never), cost).argmin(1)
 
     def enemy_orders(state: State) -> tuple[Array, Array]:
         """Return the steps of the enemies [enemies, 2], and whom they attack: bool [enemies,

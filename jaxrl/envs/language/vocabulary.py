@@ -1,4 +1,4 @@
-"""Vocabularies: texts as tokens, by characters or by the `tokenizer.json` of a language model."""
+"""Vocabularies: texts as tokens, by characters, by words, or by the `tokenizer.json` of a model."""
 
 from __future__ import annotations
 
@@ -48,6 +48,28 @@ def characters(letters: str, end: str = ".") -> Vocabulary:
         return [number[x] for x in text]
 
     decode = lambda ids: "".join(tokens[i] for i in ids)
+    return Vocabulary(tokens, len(tokens), len(tokens) - 1, encode, decode)
+
+
+def words(texts: Sequence[str], end: str = ".") -> Vocabulary:
+    """Return the vocabulary of whole words, in this order, and `end` as the last; words of a text
+    are separated by spaces.
+
+    Raises `UserError` for a word that is there twice or has a space in it, and in `encode` for an
+    unknown one.
+    """
+    tokens = (*texts, end)
+    if len(set(tokens)) < len(tokens) or any(len(text.split()) != 1 for text in tokens):
+        raise UserError(f"The words {tokens!r} must differ from each other, without spaces.")
+    number = {text: i for i, text in enumerate(tokens)}
+
+    def encode(text: str) -> list[int]:
+        unknown = [word for word in text.split() if word not in number]
+        if unknown:
+            raise UserError(f"The text {text!r} has {unknown[0]!r}, which is not a known word.")
+        return [number[word] for word in text.split()]
+
+    decode = lambda ids: " ".join(tokens[i] for i in ids)
     return Vocabulary(tokens, len(tokens), len(tokens) - 1, encode, decode)
 
 

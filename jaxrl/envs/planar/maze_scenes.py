@@ -24,6 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrl.core.errors import UserError
 from jaxrl.core.spaces import Box
 from jaxrl.core.types import Array, Environment, Goals, Key, TimeStep, struct
 from jaxrl.envs import timesteps
@@ -102,9 +103,15 @@ def signed_distance(position: Array, scene: Array, cell: float = 1.0) -> Array:
 
 @functools.cache
 def maze_scenes(size: int = 5, blocks: int = 6, layouts: int = 64) -> Environment:
-    """Rooms of `size` x `size` cells (at least 3) with `blocks` solid ones."""
+    """Rooms of `size` x `size` cells (at least 3) with `blocks` solid ones, at most all but two."""
     at_least("maze_scenes", "size", size, 3)
+    at_least("maze_scenes", "blocks", blocks, 0)
     at_least("maze_scenes", "layouts", layouts, 1)
+    if blocks > size**2 - 2:
+        raise UserError(
+            f"The blocks of 'maze_scenes' are {blocks}; in {size} x {size} cells there may be at "
+            f"most {size**2 - 2}, since a start and a goal must be free."
+        )
     drawings = scatter(2 * layouts, size, blocks)
     parsed = [mazes.maze(drawing) for drawing in drawings]
     env = point_maze.point_maze(drawings[0])

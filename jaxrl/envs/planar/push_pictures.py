@@ -15,18 +15,20 @@ PALE = (171, 202, 187)  # green over the table's shade
 
 
 def render(state: Any, params: Any) -> np.ndarray:
-    """Draw the table from above: the pusher blue, the object orange, the goal pale green."""
+    """Draw the table from above, with the goal of the state."""
+    return draw(state, params, state.goal)
+
+
+def draw(state: Any, params: Any, goal: Any = None) -> np.ndarray:
+    """Draw the table from above: the pusher blue, the object orange, the `goal` ([2] or [4]; None
+    for none) pale green."""
     half = np.asarray(params.table, float)
     scale = PIXELS / (2 * half.max())
     width, height = (int(2 * side * scale) + 24 for side in half)
     canvas = drawing.Canvas(width, height, scale, (width / 2, height / 2))
     tasks.arena(canvas, float(half[0]), float(half[1]))
-    goal = [float(number) for number in state.goal]
-    if len(goal) == 4:
-        _object(canvas, params, goal[0], goal[1], math.atan2(goal[3], goal[2]), PALE)
-    else:
-        canvas.circle((goal[0], goal[1]), float(params.goal_radius), PALE)
-    canvas.circle((goal[0], goal[1]), 0.008, drawing.GREEN)
+    if goal is not None:
+        _goal(canvas, params, [float(number) for number in goal])
     for x, y, radius in np.asarray(params.posts, float):
         canvas.circle((x, y), radius, drawing.STEEL)
     x, y, _, _, angle, _ = (float(number) for number in state.object)
@@ -34,6 +36,14 @@ def render(state: Any, params: Any) -> np.ndarray:
     pusher = (float(state.pusher[0]), float(state.pusher[1]))
     canvas.circle(pusher, float(params.pusher_radius), drawing.BLUE)
     return canvas.frame()
+
+
+def _goal(canvas: drawing.Canvas, params: Any, goal: list[float]) -> None:
+    if len(goal) == 4:
+        _object(canvas, params, goal[0], goal[1], math.atan2(goal[3], goal[2]), PALE)
+    else:
+        canvas.circle((goal[0], goal[1]), float(params.goal_radius), PALE)
+    canvas.circle((goal[0], goal[1]), 0.008, drawing.GREEN)
 
 
 def _object(

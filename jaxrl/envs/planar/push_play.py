@@ -16,9 +16,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxrl.core.types import Array, Environment, Key, TimeStep, Tree, struct
-from jaxrl.envs.planar import push_table, vectors
+from jaxrl.envs.planar import push_pictures, push_table, vectors
 from jaxrl.envs.planar.push import push
 from jaxrl.envs.wrappers.lifting import lift_fields
 
@@ -75,10 +76,15 @@ def push_play(shape: str = "disc", control: str = "velocity") -> Environment:
         params=Params(dataclasses.replace(table.params, continuing=True)),
         **(
             lift_fields(table, state=True, params=True)
-            | {"goals": None, "expert": None}
+            | {"goals": None, "expert": None, "render": _render}
             | {"scores": {"displacement": "displacement", "episode_cost": "cost"}}
         ),
     )
+
+
+def _render(state: State, params: Params) -> np.ndarray:
+    """Draw the table without the goal of `push`, which is of no account here."""
+    return push_pictures.draw(state.inner.inner, params.inner)
 
 
 def _distances(observation: Array, params: Params) -> tuple[Array, Array]:

@@ -179,10 +179,16 @@ def push_skills() -> Environment:
         observation_space=Box(-math.inf, math.inf, (11,)),
         action_space=Box(-1.0, 1.0, (2,)),
         max_steps=LENGTH + MOST_MASKED,
-        render=lambda state, params: push_pictures.render(state.inner.inner, params.inner),
+        render=_render,
         step_seconds=lambda state, params: params.inner.dt,
         scores={"success": "success", "tracking": "tracking"},
     )
+
+
+def _render(state: State, params: Params) -> np.ndarray:
+    """Draw the table, and as the goal where the clip leaves the disc."""
+    aim = np.asarray(params.clips)[int(state.clip), -1, 4:6]
+    return push_pictures.draw(state.inner.inner, params.inner, aim)
 
 
 def _reset(key: Key, params: Params) -> tuple[State, TimeStep]:

@@ -151,7 +151,7 @@ def _sparse(achieved: Array, goal: Array, params: Params) -> tuple[Array, Array]
 
 
 def _achieved_goal(observation: Array) -> Array:
-    return observation[6:8]
+    return observation[..., 6:8]
 
 
 def _observation(state: State, params: Params) -> Array:

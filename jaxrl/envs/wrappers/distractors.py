@@ -102,7 +102,7 @@ def _append(env: Environment, count: int) -> tuple[Any, Callable, Callable]:
     if isinstance(space, Box) and len(space.shape) == 1 and space.dtype == jnp.float32:
         size = space.shape[0]
         both = Box(*joined_bounds([space, part]), (size + count,))
-        return both, lambda x, numbers: jnp.concatenate([x, numbers]), lambda x: x[:size]
+        return both, lambda x, numbers: jnp.concatenate([x, numbers]), lambda x: x[..., :size]
     if not isinstance(space, dict):
         return (
             {"observation": space, NAME: part},

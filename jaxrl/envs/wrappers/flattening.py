@@ -29,7 +29,7 @@ def flat_observations(env: Environment) -> Environment:
         return jnp.concatenate([_flat(space, value) for space, value in parts])
 
     def restore(vector: Array) -> Tree:
-        parts = zip(leaves, jnp.split(vector, splits), strict=True)
+        parts = zip(leaves, jnp.split(vector, splits, axis=-1), strict=True)
         return treedef.unflatten([_restore(space, part) for space, part in parts])
 
     def flatten(result):
@@ -74,10 +74,11 @@ def _one_hot(value: Array, n: int) -> Array:
 
 
 def _restore(space: Any, part: Array) -> Array:
+    """Return the observations [...] of a space that were flattened to `part` [..., D]."""
     match space:
         case Discrete():
-            return jnp.argmax(part).astype(space.dtype)
+            return jnp.argmax(part, axis=-1).astype(space.dtype)
         case MultiDiscrete(sizes):
-            ones = jnp.split(part, np.cumsum(sizes)[:-1].tolist())
-            return jnp.stack([jnp.argmax(one) for one in ones]).astype(space.dtype)
-    return part.reshape(space.shape).astype(space.dtype)
+            ones = jnp.split(part, np.cumsum(sizes)[:-1].tolist(), axis=-1)
+            return jnp.stack([jnp.argmax(one, axis=-1) for one in ones], -1).astype(space.dtype)
+    return part.reshape(*part.shape[:-1], *space.shape).astype(space.dtype)

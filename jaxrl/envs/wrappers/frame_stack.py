@@ -58,7 +58,8 @@ def _frame_stack(env: Environment, frames: int) -> Environment:
 
     def latest(stack: Tree) -> Tree:
         def leaf(space, x):
-            return x[..., x.shape[-1] // frames * (frames - 1) :].reshape(space.shape)
+            last = x[..., x.shape[-1] // frames * (frames - 1) :]
+            return last.reshape(*x.shape[: x.ndim - (len(space.shape) or 1)], *space.shape)
 
         return jax.tree.map(leaf, env.observation_space, stack, is_leaf=is_space)
 

@@ -31,7 +31,7 @@ def goal_conditioned(
 ) -> Environment:
     """Give every episode of `env` a goal and reward nothing else.
 
-    achieved: observation of `env` -> the goal that it has achieved.
+    achieved: observations [...] of `env` -> the goals [...] that they have achieved.
     draw_goal: (key, params) -> the goal of an episode, one array.
     outcome: (achieved, goal, params) -> (reward, terminated) of the step that led there.
 

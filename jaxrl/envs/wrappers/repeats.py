@@ -71,10 +71,16 @@ def _sticky(env: Environment, stickiness: float) -> Environment:
 
 
 def _is_legal(action: Tree, legal_actions: Any) -> Array:
+    """Return whether all parts of an action are legal; a part without a mask is."""
+    parts, treedef = jax.tree.flatten(action)
+    legal = jnp.ones((), bool)
     if legal_actions is None:
-        return jnp.ones((), bool)
-    chosen = jnp.arange(legal_actions.shape[-1]) == action[..., None]
-    return jnp.all(jnp.any(legal_actions & chosen, axis=-1))
+        return legal
+    for part, mask in zip(parts, treedef.flatten_up_to(legal_actions), strict=True):
+        if mask is not None:
+            chosen = jnp.arange(mask.shape[-1]) == part[..., None]
+            legal &= jnp.all(jnp.any(mask & chosen, axis=-1))
+    return legal
 
 
 @struct

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -94,6 +96,23 @@ def test_liars_dice_hides_the_other_dice_and_their_order():
     np.testing.assert_array_equal(one, same)
     np.testing.assert_array_equal(one[:5], [1, 0, 0.5, 0, 0.5])
     assert (one != other).any()
+
+
+def test_the_expert_of_liars_dice_knows_that_the_highest_face_counts_once():
+    """A die counts for a bid on the highest face a quarter of the time, on a lower one half."""
+    env = envs.make("liars_dice", dice=2)
+    playing = env.reset(jax.random.key(0), ())[0]
+
+    def advice(bid, *own):
+        dice = jnp.asarray([[0, 0], own])
+        game = liars_dice.State(dice, jnp.arange(16) == bid, jnp.bool_(False))
+        return int(env.expert(dataclasses.replace(playing, game=game), ()))
+
+    doubt = 16
+    assert advice(3, 0, 1) == doubt  # one die of the highest face
+    assert advice(3, 0, 3) != doubt
+    assert advice(2, 0, 1) != doubt  # one die of another face
+    assert advice(6, 0, 1) == doubt and advice(6, 0, 2) != doubt
 
 
 @pytest.mark.slow

@@ -73,6 +73,20 @@ def test_enemies_attack_the_nearest_and_of_equal_ones_the_weakest():
     assert toward(jnp.array([0, 0]), jnp.array([1, -3])).tolist() == [0, -1]
 
 
+@pytest.mark.parametrize("points", [2, 30, 2000])
+def test_scripts_are_the_same_for_any_number_of_points(points):
+    env = make("skirmish", agents=2, enemies=2, size=5, hit_points=points, sight=0)
+    state, _ = env.reset(random.key(0), env.params)
+    crowd = crowds.gather(jnp.array([[0, 0], [2, 3], [2, 4], [4, 4]]))
+    state = dataclasses.replace(state, inner=State(crowd, jnp.full(4, points, jnp.int32)))
+    orders = env.expert(state, env.params)
+    assert int(orders["agent_1"]) == FIRST  # in reach, and enemy 1 is not
+    after, _ = env.step(random.key(1), state, orders, env.params)
+    # Enemy 0 attacks agent 1, which is near, and enemy 1 walks toward it.
+    assert after.inner.points.tolist() == [points, points - 1, points - 1, points]
+    assert after.inner.crowd.place[3].tolist() == [3, 4]
+
+
 def test_attacks_out_of_reach_are_illegal_and_do_nothing():
     after, timestep = play([[0, 0], [4, 0], [0, 3], [4, 4]], [2, 2, 2, 2], FIRST, STAY)
     assert after.points.tolist() == [2, 2, 2, 2] and float(timestep.reward) == 0

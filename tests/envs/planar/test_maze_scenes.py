@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxrl.core.errors import UserError
 from jaxrl.core.trees import strong
 from jaxrl.envs import check_environment, make
 from jaxrl.envs.planar import maze_scenes as module
@@ -29,6 +30,13 @@ def _reset(env, held_out):
 
 def test_it_keeps_the_rules_of_environments(env):
     check_environment(env)
+
+
+@pytest.mark.parametrize(("blocks", "match"), [(8, "at most 7"), (9, "at most 7"), (-1, "0 up")])
+def test_a_scene_without_room_is_one_sentence(blocks, match):
+    with pytest.raises(UserError, match=match):
+        make("maze_scenes", size=3, blocks=blocks)
+    assert make("maze_scenes", size=3, blocks=7, layouts=1).params.count == 2
 
 
 def test_connected_cells_share_sides():

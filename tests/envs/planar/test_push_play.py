@@ -9,6 +9,7 @@ import pytest
 
 from jaxrl.core.random import key as fast_key
 from jaxrl.envs import check_environment, make
+from jaxrl.envs.planar import push_pictures
 
 REACH = 0.03 + 0.08  # radii of the pusher and of the disc
 
@@ -50,6 +51,15 @@ def test_it_pays_for_reaching_and_charges_for_the_edge(pusher, target, reward, c
     assert timestep.cost == timestep.metrics["episode_cost"] == cost
     assert timestep.goal is None
     assert timestep.metrics["displacement"] < 1e-6
+
+
+def test_the_picture_shows_no_goal():
+    env = make("push_play")
+    state, _ = _after_a_rest([0.3, 0.0], [-0.1, 0.0])
+    frame = env.render(state, env.params)
+    assert not (frame == push_pictures.PALE).all(-1).any()
+    pushed = make("push").render(state.inner, env.params.inner)
+    assert (pushed == push_pictures.PALE).all(-1).any()
 
 
 def test_the_margin_is_a_parameter():

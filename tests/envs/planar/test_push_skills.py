@@ -11,6 +11,7 @@ import pytest
 
 from jaxrl.core.trees import strong
 from jaxrl.envs import check_environment, make
+from jaxrl.envs.planar import push_pictures
 from jaxrl.envs.planar import push_skills as module
 from jaxrl.envs.planar.push import push
 
@@ -128,3 +129,11 @@ def test_an_episode_ends_with_its_clip(env):
         ends.append((bool(timestep.truncated), bool(timestep.terminated)))
     assert ends == [(False, False), (True, False)]
     assert float(timestep.metrics["success"]) == 1  # the clip's last states are at the aim
+
+
+def test_the_picture_shows_where_the_clip_leaves_the_disc(env):
+    state, _ = env.reset(jax.random.key(0), strong(dataclasses.replace(env.params, start=0)))
+    rows, columns = np.nonzero((env.render(state, env.params) == push_pictures.PALE).all(-1))
+    size = push_pictures.PIXELS + 24
+    seen = np.array([columns.mean() - size / 2, size / 2 - rows.mean()]) / push_pictures.PIXELS
+    np.testing.assert_allclose(seen, module.AIMS[0], atol=0.03)

@@ -169,7 +169,7 @@ def arm() -> Environment:
 
 
 def achieved_goal(observation):
-    return observation[:1]
+    return observation[..., :1]
 
 
 def draw_goal(key, params):

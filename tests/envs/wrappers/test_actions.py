@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxrl.envs import make
 from jaxrl.envs.wrappers import (
     action_delay,
     action_repeat,
@@ -93,6 +94,21 @@ def test_a_sticky_vector_is_legal_if_all_its_components_are():
     played = timesteps_of(env, np.int32([[1, 2], [0, 0], [1, 1]])).observation[1:]
     # After (1, 2) the first component may no longer be 1; after (0, 0) everything is legal.
     np.testing.assert_array_equal(played, [[1, 2], [0, 0], [0, 0]])
+
+
+def test_sticky_actions_of_several_agents_are_repeated_where_all_are_legal():
+    env = sticky_actions(make("signals"), 1.0)
+    state, _ = env.reset(jax.random.key(0), env.params)
+    action = {name: jnp.int32(i) for i, name in enumerate(env.agents)}
+    mask = {name: jnp.arange(4) != 3 for name in env.agents}
+    state = dataclasses.replace(state, last=action, any=jnp.bool_(True), legal_actions=mask)
+    other = dict.fromkeys(env.agents, jnp.int32(3))
+    repeated, _ = env.step(jax.random.key(1), state, other, env.params)
+    assert {n: int(x) for n, x in repeated.last.items()} == {n: int(x) for n, x in action.items()}
+    mask = mask | {env.agents[2]: jnp.arange(4) != 2}  # what this agent did is illegal now
+    state = dataclasses.replace(state, legal_actions=mask)
+    chosen, _ = env.step(jax.random.key(1), state, other, env.params)
+    assert {int(x) for x in chosen.last.values()} == {3}
 
 
 def test_a_repeat_is_that_many_steps_and_stops_at_an_end():

@@ -39,7 +39,7 @@ PARTS = {"sum": _sum, "paid": lambda t, a, n: n.reward}
 
 
 def _place(observation):
-    return observation["place"] if isinstance(observation, dict) else observation[:1]
+    return observation["place"] if isinstance(observation, dict) else observation[..., :1]
 
 
 def _draw_goal(key, params):

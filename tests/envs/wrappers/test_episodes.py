@@ -12,10 +12,12 @@ import pytest
 
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Transition
+from jaxrl.envs import make
 from jaxrl.envs.goals import relabel
 from jaxrl.envs.policies import expert_policy
 from jaxrl.envs.wrappers import (
     continuing,
+    distractors,
     domain_randomization,
     early_truncation,
     expert_channel,
@@ -160,6 +162,27 @@ def test_goals_survive_wrappers_that_change_observations():
         _, experience = _transitions(wrap)
         reached = jax.vmap(jax.vmap(env.goals.achieved))(experience.next_observation)
         np.testing.assert_array_equal(reached, _transitions()[1].next_observation[..., :1])
+
+
+@pytest.mark.parametrize(
+    "wrap", [lambda env: frame_stack(env, 3), flat_observations, lambda env: distractors(env, 2)]
+)
+def test_goals_of_many_observations_are_those_of_each(wrap):
+    env = wrap(GOALS)
+    _, experience = _transitions(wrap)
+    seen = experience.next_observation
+    each = jax.vmap(jax.vmap(env.goals.achieved))(seen)
+    np.testing.assert_array_equal(env.goals.achieved(seen), each)
+
+
+@pytest.mark.parametrize("wrap", [continuing, lambda env: domain_randomization(env, _same_params)])
+def test_a_game_that_goes_on_or_changes_is_not_the_game_of_its_rules(wrap):
+    game = make("rock_paper_scissors")
+    assert game.rules is not None and wrap(game).rules is None
+
+
+def _same_params(key, params):
+    return params
 
 
 # ----------------------------------------------------------------------------------------- experts
