@@ -217,9 +217,8 @@ def settings(name: str) -> dict[str, Any]:
     return {k: v for k, v in {**options, **others}.items() if _is_settable(v)}
 
 
-def vary(env: Environment, field: str, values: Sequence[Any]) -> Any:
-    """Stack the params of `env` with each of `values` for the parameter called `field` along a
-    leading axis [values]: the tasks of a life, or the points of a grid.
+def variants(env: Environment, field: str, values: Sequence[Any]) -> tuple[Environment, ...]:
+    """Return `env` with each of `values` for the parameter called `field`.
 
     Raises `UserError` for an unknown parameter, a value of the wrong type, and no values.
     """
@@ -227,10 +226,16 @@ def vary(env: Environment, field: str, values: Sequence[Any]) -> Any:
         raise UserError(
             f"There are no values of '{field}' to vary '{env.name}' by; there must be at least one."
         )
-    environments = [_override(env, ((field, _param(env, field, value, {})),)) for value in values]
-    return jax.tree.map(
-        lambda *leaves: np.stack(leaves), *(environment.params for environment in environments)
-    )
+    return tuple(_override(env, ((field, _param(env, field, value, {})),)) for value in values)
+
+
+def vary(env: Environment, field: str, values: Sequence[Any]) -> Any:
+    """Stack the params of `env` with each of `values` for the parameter called `field` along a
+    leading axis [values]: the tasks of a life, or the points of a grid. Raises `UserError` as
+    `variants` does.
+    """
+    several = (environment.params for environment in variants(env, field, values))
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *several)
 
 
 def _find(name: str) -> Environment | Callable[..., Environment]:

@@ -196,7 +196,7 @@ def _build(env: Environment, config: Config) -> Algorithm:
     wrong = ("ppo.normalization.observation", "ppo.normalization.reward")
     why = "a life has no normalization, whose statistics would change with the task"
     settings.refuse(config, wrong, why)
-    params = envs.vary(env, config.vary, _whole(config.values))
+    params = envs.vary(env, config.vary, whole_numbers(config.values))
     source = config.ppo.rollouts.source(env, schedule(params, config.windows * config.periods))
     build = lambda env, config: within(ppo.agent(env, config), "ppo")
     parts = [find(name) for name in config.components]
@@ -216,7 +216,7 @@ def _build(env: Environment, config: Config) -> Algorithm:
     )
 
 
-def _whole(values: tuple[float, ...]) -> tuple[float | int, ...]:
+def whole_numbers(values: tuple[float, ...]) -> tuple[float | int, ...]:
     """Convert whole numbers to integers, which parameters that count require."""
     return tuple(int(v) if float(v).is_integer() else v for v in values)
 

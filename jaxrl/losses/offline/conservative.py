@@ -18,7 +18,7 @@ from jaxrl.losses.reductions import _full_mask, at_action
 from jaxrl.losses.values.errors_and_targets import td_target
 from jaxrl.losses.values.soft_q import soft_value
 
-__all__ = ["bcq_mask", "cql", "cql_sampled", "icq_target"]
+__all__ = ["bcq_mask", "bcq_target", "cql", "cql_sampled", "icq_target"]
 
 
 @check_arguments
@@ -88,6 +88,37 @@ def bcq_mask(logits: Array, threshold: Array | float = 0.3) -> Array:
     """
     share = jnp.exp(logits - logits.max(-1, keepdims=True))
     return share > jnp.asarray(threshold, share.dtype)[..., None]
+
+
+@check_arguments
+def bcq_target(
+    reward: Array,
+    terminated: Array,
+    discount: Array | float,
+    next_q_values: Array,
+    minimum_weight: Array | float = 0.75,
+) -> Array:
+    """Batch-constrained Q-learning's target: the best of some actions that are like the data's.
+
+    reward + discount * max_n (w min_e next_q_values[n, e] + (1 - w) max_e next_q_values[n, e]),
+    w = minimum_weight; the second term is 0 where terminated
+
+    Args:
+      reward, terminated: [...].
+      discount: gamma, broadcasts to [...].
+      next_q_values: [..., N, E], the target critics' values of N next actions, drawn from a model
+        of the data's actions.
+      minimum_weight: lambda, broadcasts to [..., N]; 1: clipped double Q-learning, 0.5 with two
+        critics: their mean.
+    Returns: [...].
+    Gradients: none.
+    Source: Fujimoto et al., 2019, "Off-policy deep reinforcement learning without exploration",
+      algorithm 1.
+    Example: `losses.bcq_target(reward, terminated, discount, next_q_values)`
+    """
+    least, most = next_q_values.min(-1), next_q_values.max(-1)
+    soft = minimum_weight * least + (1 - minimum_weight) * most
+    return td_target(reward, terminated, discount, soft.max(-1).astype(reward.dtype))
 
 
 @check_arguments

@@ -45,6 +45,19 @@ CASES = [
         time=("logits",),
     ),
     Case(
+        losses.bcq_target,
+        lambda rng: {
+            "reward": rng.normal(size=5),
+            "terminated": np.arange(5) % 3 == 0,
+            "discount": 0.9,
+            "next_q_values": rng.normal(size=(5, 4, 2)),
+            "minimum_weight": 0.7,
+        },
+        stopped=("reward", "next_q_values"),
+        time=("reward", "terminated", "next_q_values"),
+        extremes=lambda rng: [{"next_q_values": 1e6 * rng.normal(size=(5, 4, 2))}],
+    ),
+    Case(
         losses.icq_target,
         lambda rng: {
             "reward": rng.normal(size=(2, 5)),
@@ -72,6 +85,24 @@ def test_bcq_allows_actions_that_are_likely_in_the_data():
         np.testing.assert_array_equal(ours, [np.array(first, bool), np.ones(4, bool)])
     each = losses.bcq_mask(logits[:1].repeat(2, 0), jnp.array([0.0, 0.7]))
     np.testing.assert_array_equal(each.sum(-1), [3, 1])
+
+
+def test_bcq_bootstraps_from_the_best_action_between_the_critics():
+    x = example(CASES, losses.bcq_target)
+    for weight in (0.0, 0.7, 1.0):
+        expected = []
+        for reward, end, actions in zip(
+            x["reward"], x["terminated"], x["next_q_values"], strict=True
+        ):
+            worth = [weight * min(q) + (1 - weight) * max(q) for q in actions]
+            expected.append(reward + 0.9 * max(worth) * (not end))
+        ours = losses.bcq_target(**{**x, "minimum_weight": weight})
+        np.testing.assert_allclose(ours, expected, rtol=1e-5)
+    mean = losses.bcq_target(**{**x, "minimum_weight": 0.5})
+    target = losses.td_target(
+        *[x[k] for k in ("reward", "terminated", "discount")], x["next_q_values"].mean(-1).max(-1)
+    )
+    np.testing.assert_allclose(mean, target, rtol=1e-5)
 
 
 def test_icq_weights_the_next_values_of_steps_that_continue():
