@@ -65,6 +65,7 @@ def domain_randomization(env: Environment, draw: Callable[[Key, Tree], Tree]) ->
         expert=lift(env.expert),
         step_seconds=lift(env.step_seconds),
         goals=None,
+        rules=None,
         state_of=None,
     )
 

@@ -41,7 +41,9 @@ def continuing(env: Environment) -> Environment:
         timestep = dataclasses.replace(timestep, terminated=no, truncated=no, first=no, **situation)
         return trees.where(done, fresh_state, state), timestep
 
-    return dataclasses.replace(env, step=step, max_steps=None, goals=None, state_of=None)
+    return dataclasses.replace(
+        env, step=step, max_steps=None, goals=None, rules=None, state_of=None
+    )
 
 
 @struct
