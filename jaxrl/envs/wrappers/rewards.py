@@ -143,8 +143,8 @@ def cost(env: Environment, function: Measure | None = None, budget: Any = None) 
 
     `metrics["episode_cost"]` is the cost of the episode so far, if it is a scalar. With a budget,
     `expert` and `goals` are None: the expert knows of no budget, and no observation tells what was
-    spent, so a relabeled step could not say whether the budget ends it. Raises `UserError` for an environment without
-    costs and no function, and for a budget that is not a number.
+    spent, so a relabeled step could not say whether the budget ends it. Raises `UserError` for an
+    environment without costs and no function, and for a budget that is not a number.
     """
     kind = shapes(env).cost if function is None else _cost_of(env, function)
     if kind is None:
