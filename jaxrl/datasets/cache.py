@@ -81,14 +81,14 @@ def _folder(env: Environment, size: int, seed: int, recipe: Mapping[str, Any]) -
         "spaces": [repr(env.observation_space), repr(env.action_space)],
         "max_steps": env.max_steps,
         "params": [np.asarray(x).tolist() for x in jax.tree.leaves(env.params)],
-        "rules": [_held(function, {}) for function in (env.reset, env.step)],
+        "rules": [_digest_of(function, {}) for function in (env.reset, env.step)],
     }
     digest = hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()
     stem = "".join(c if c.isalnum() else "_" for c in env.name)
     return root() / f"{stem}-{seed}-{digest[:12]}"
 
 
-def _held(value: Any, known: dict[int, tuple[Any, Any]]) -> Any:
+def _digest_of(value: Any, known: dict[int, tuple[Any, Any]]) -> Any:
     """Return what a function closes over, such as the settings that an environment was built with,
     as a digest that is the same in every process and for every version of JAX.
 
@@ -99,7 +99,7 @@ def _held(value: Any, known: dict[int, tuple[Any, Any]]) -> Any:
         return repr(value)
     if id(value) not in known:
         known[id(value)] = value, "itself"  # where it is met again within itself
-        text = json.dumps(_parts(value, lambda part: _held(part, known)))
+        text = json.dumps(_parts(value, lambda part: _digest_of(part, known)))
         known[id(value)] = value, hashlib.sha256(text.encode()).hexdigest()
     return known[id(value)][1]
 
