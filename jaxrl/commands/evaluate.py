@@ -39,7 +39,7 @@ class Options:
     """Settings of the environment to evaluate in, such as game=tic_tac_toe. Without env: changes of
     the training environment's settings."""
     max_steps: int | None = None
-    """Number of steps after which to cut episodes of an environment without a time limit."""
+    """Number of steps after which to cut episodes; an environment without a time limit needs it."""
     seed: int = 0
     """Seed of the evaluation episodes."""
     member: int = 0

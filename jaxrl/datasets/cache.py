@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import hashlib
+import inspect
 import json
 import os
 import shutil
@@ -17,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.core import random
@@ -78,10 +81,54 @@ def _folder(env: Environment, size: int, seed: int, recipe: Mapping[str, Any]) -
         "spaces": [repr(env.observation_space), repr(env.action_space)],
         "max_steps": env.max_steps,
         "params": [np.asarray(x).tolist() for x in jax.tree.leaves(env.params)],
+        "rules": [_digest_of(function, {}) for function in (env.reset, env.step)],
     }
     digest = hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()
     stem = "".join(c if c.isalnum() else "_" for c in env.name)
     return root() / f"{stem}-{seed}-{digest[:12]}"
+
+
+def _digest_of(value: Any, known: dict[int, tuple[Any, Any]]) -> Any:
+    """Return what a function closes over, such as the settings that an environment was built with,
+    as a digest that is the same in every process and for every version of JAX.
+
+    Functions are known by their names, and what is neither data nor a function of Python (objects
+    of another package) by its type alone. known: by their ids, values and their digests.
+    """
+    if value is None or isinstance(value, bool | int | float | str):
+        return repr(value)
+    if id(value) not in known:
+        known[id(value)] = value, "itself"  # where it is met again within itself
+        text = json.dumps(_parts(value, lambda part: _digest_of(part, known)))
+        known[id(value)] = value, hashlib.sha256(text.encode()).hexdigest()
+    return known[id(value)][1]
+
+
+def _parts(value: Any, held: Callable[[Any], Any]) -> Any:
+    """Return a value that is not plain as lists of names and of what is `held` of its parts."""
+    if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
+        value = jax.random.key_data(value)
+    if isinstance(value, np.ndarray | np.generic | jax.Array):
+        array = np.asarray(value)
+        content = hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
+        return [str(array.dtype), list(array.shape), content]
+    if isinstance(value, functools.partial):
+        return [held(value.func), [*map(held, value.args)], _parts(value.keywords, held)]
+    if isinstance(value, Mapping):
+        return [[str(key), held(x)] for key, x in sorted(value.items(), key=lambda x: str(x[0]))]
+    if isinstance(value, list | tuple):
+        return [*map(held, value)]
+    name = getattr(value, "__qualname__", type(value).__qualname__)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return [name, *(held(getattr(value, field.name)) for field in dataclasses.fields(value))]
+    if inspect.ismethod(value):
+        return [name, held(value.__self__)]
+    function = inspect.unwrap(value) if callable(value) else value
+    if not inspect.isfunction(function):
+        return [name]
+    bound = inspect.getclosurevars(function).nonlocals
+    defaults = function.__defaults__, function.__kwdefaults__
+    return [function.__module__, function.__qualname__, _parts(bound, held), *map(held, defaults)]
 
 
 # ------------------------------------------------------------------------------- files

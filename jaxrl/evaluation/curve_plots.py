@@ -136,8 +136,9 @@ def panels_of_curves(
         all_axes[-1].plot([], [], color=FAINT, linestyle=styles[way], label=way)
     counts = [len(values) for *_, (_, values) in curves if len(values) > 1]
     average = "interquartile mean" if robust else "mean"
-    confidence = "95 %" if robust or not counts else confidence_text(min(counts))
-    add_legend(figure, all_axes, f"{average}, {confidence} interval", narrow)
+    confidence = "95 %" if robust else confidence_text(min(counts, default=1))
+    heading = f"{average}, {confidence} interval" if counts else "one seed, no interval"
+    add_legend(figure, all_axes, heading, narrow)
     return save_figure(figure, path)
 
 

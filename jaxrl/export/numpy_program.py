@@ -20,9 +20,10 @@ def write(acting: Acting, path: Path, about: dict[str, Any]) -> None:
 
     Raises:
         UserError: if the policy does something that the reader has no function for, such as a
-            convolution or a loop.
+            convolution or a loop, or computes with numbers that NumPy does not have (bfloat16).
     """
     program, memory = acting.program, dict(sorted(acting.memory.items()))
+    _check_types(acting)
     operations = [
         (*_describe(operation), operation.inputs, operation.outputs)
         for operation in program.operations
@@ -40,6 +41,24 @@ def write(acting: Acting, path: Path, about: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
         np.savez(file, about=json.dumps(found), **arrays)
+
+
+def _check_types(acting: Acting) -> None:
+    """Raise `UserError` for numbers of a type that NumPy does not have."""
+    program, (inputs, memory) = acting.program, acting.shapes
+    types = [np.asarray(x).dtype for x in program.constants.values()]
+    types += [np.dtype(x.dtype) for x in (inputs | memory).values()]
+    types += [
+        np.dtype(operation.parameters["new_dtype"])
+        for operation in program.operations
+        if operation.name == "convert_element_type"
+    ]
+    for kind in types:
+        if kind.kind not in "biufc":
+            raise UserError(
+                f"The policy computes in {kind.name}, which NumPy does not have; export it with "
+                "--format stablehlo or onnx."
+            )
 
 
 def _describe(operation: Operation) -> tuple[str, dict[str, Any]]:

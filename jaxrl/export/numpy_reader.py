@@ -26,7 +26,7 @@ FUNCTIONS = {
     "clamp": lambda low, x, high: np.clip(x, low, high),
     "concatenate": lambda *x, axis: np.concatenate(x, axis),
     "convert_element_type": lambda x, dtype: x.astype(dtype),
-    "cumsum": np.cumsum,
+    "cumsum": lambda x, axis: np.cumsum(x, axis, x.dtype),
     "einsum": lambda *x, subscripts: np.einsum(subscripts, *x),
     "integer_pow": lambda x, y: x**y,
     "reduce_and": lambda x, axis: np.all(x, tuple(axis)),

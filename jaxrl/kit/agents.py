@@ -219,6 +219,9 @@ def joint(env: Environment, agents: Mapping[str | tuple[str, ...], Agent]) -> Ag
         needs=tuple(needs(name, p) for name, (_, agent) in players.items() for p in agent.needs),
         hand_over=hand_over,
         adopt=adopt,
+        in_evaluation={
+            n: x for _, agent in players.values() for n, x in agent.in_evaluation.items()
+        },
     )
 
 

@@ -112,6 +112,7 @@ def within(agent: Agent, group: str) -> Agent:
         hyper={outer(name): value for name, value in agent.hyper.items()},
         hand_over=lambda state: outside(agent.hand_over(inside(state))),
         adopt=lambda state, other: outside(agent.adopt(inside(state), inside(other))),
+        in_evaluation={outer(name): outer(other) for name, other in agent.in_evaluation.items()},
     )
 
 

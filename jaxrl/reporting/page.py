@@ -18,9 +18,11 @@ from jaxrl.evaluation import curve_plots, score_plots
 from jaxrl.evaluation.figures import palette
 from jaxrl.evaluation.statistics import (
     Interval,
+    confidence_text,
     final_scores,
     interquartile_interval,
     interquartile_mean,
+    is_rate,
     metric_interval,
     probability_of_improvement,
     stratified_bootstrap,
@@ -243,7 +245,9 @@ def _environment(env: str, groups: Sequence[Group], score: str, colors: Mapping[
         narrow=True,
     )
     scores = {group.label: group.scores for group in scored}
-    columns = ("", "IQM [95 %]", "mean [95 %]", "seeds", "diverged", "steps")
+    counts = [len(group.scores) for group in scored if len(group.scores) > 1]
+    confidence = confidence_text(min(counts), score) if counts else "95 %"
+    columns = ("", "IQM [95 %]", f"mean [{confidence}]", "seeds", "diverged", "steps")
     return join(
         [
             head,
@@ -347,16 +351,21 @@ def _run(run: Run) -> Html:
 
 
 def _reading(score: str) -> Html:
+    means = (
+        "Means have Wilson's interval where every seed has 0 or 1, and otherwise Student's, cut at "
+        "0 and 1; "
+        if is_rate(score)
+        else "Means have Student's interval, cut at the lowest and the highest seed (2, 3, 4 and 5 "
+        "seeds span the truth only 50, 75, 88 and 94 % of the time); "
+    )
     text = (
-        f"Scores are each seed's {score} in its last evaluation. Means have Student's interval, "
-        "cut at the lowest and the highest seed (2, 3, 4 and 5 seeds span the truth only 50, 75, "
-        "88 and 94 % of the time); "
+        f"Scores are each seed's {score} in its last evaluation. {means}"
         "interquartile means (IQM), the means of the middle half, have the interval of the "
         "stratified bootstrap (2,000 resamples). A performance profile is the share of runs with a "
         "score above each value. The probability of improvement is the share of pairs of runs in "
-        "which X wins; a tie counts one half. All intervals are 95 % intervals over seeds. After "
-        "Agarwal et al. (2021), Deep Reinforcement Learning at the Edge of the Statistical "
-        "Precipice, arXiv:2108.13264."
+        "which X wins; a tie counts one half. Intervals are over seeds, of 95 % unless it says "
+        "less. After Agarwal et al. (2021), Deep Reinforcement Learning at the Edge of the "
+        "Statistical Precipice, arXiv:2108.13264."
     )
     return join([element("h2", "How to read this"), element("p", text, class_="faint")])
 

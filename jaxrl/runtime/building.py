@@ -58,6 +58,19 @@ def build(config: Experiment) -> tuple[Environment, Algorithm]:
     return env, algorithm
 
 
+def check_host(config: Experiment, env: Environment) -> None:
+    """Raise `UserError` if `config` sets what concerns environments on the host alone, and `env` is
+    compiled."""
+    default = type(config.host)()
+    for field in () if env.host else dataclasses.fields(default):
+        value = getattr(config.host, field.name)
+        if value != getattr(default, field.name):
+            raise UserError(
+                f"host.{field.name} is {value}, but '{env.name}' is compiled and does not run on "
+                "the host; leave it out."
+            )
+
+
 def check_compute(config: Experiment, algorithm: Algorithm) -> None:
     """Raise `UserError` if `config` asks its networks to compute in a way that changes nothing in
     `algorithm`, which `build` returned and whose step was traced since."""

@@ -18,7 +18,14 @@ import jax
 import jax.core
 import numpy as np
 
-from jaxrl.runtime.building import build, configure_jax, plan, program
+from jaxrl.runtime.building import (
+    build,
+    check_host,
+    configure_jax,
+    evaluation_environment,
+    plan,
+    program,
+)
 from jaxrl.runtime.configuration import Experiment
 from jaxrl.runtime.driver import Program, Progress
 from jaxrl.runtime.host_program import HostProgram
@@ -127,7 +134,9 @@ def lines(config: Experiment) -> list[str]:
     configure_jax(config)
     members = seed_members(config)
     config = with_shards(config, build(config)[1], len(members))
-    _, algorithm = build(config)
+    env, algorithm = build(config)
+    check_host(config, env)
+    evaluation_environment(config, env)
     made = program(config, algorithm, members)
     on_host = isinstance(made, HostProgram)
     own: Program = made.learner if on_host else made

@@ -21,7 +21,6 @@ from jaxrl.core import random, shared
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Algorithm, Environment, Tree
 from jaxrl.evaluation import render
-from jaxrl.evaluation.evaluate import episode_limit
 from jaxrl.evaluation.statistics import confidence_text, score_interval
 from jaxrl.runtime import (
     checkpoints,
@@ -81,9 +80,22 @@ class Session:
         shapes = self.program.shapes(keys)
         check_compute(self.config, self.algorithm)
         if self.plan.evaluate:
+            self._check_time_limit("with --evaluate-every -1")
             self.program.check_evaluation(self.evaluation, shapes.run)
         if self.plan.record:
             self._check_recording()
+
+    def _check_time_limit(self, how: str) -> None:
+        """Raise `UserError` if episodes need not end; `how` to train where they are not played."""
+        env = self.evaluation_env
+        if env.max_steps is None:
+            name, setting = "time_limit", "max_steps"
+            if env.host:
+                name, setting = "gymnasium/TimeLimit", "max_episode_steps"
+            raise UserError(
+                f"'{env.name}' has no time limit, so its episodes need not end; give it one, such "
+                f"as --wrappers '[{{{name}: {{{setting}: 1000}}}}]', or train {how}."
+            )
 
     def _check_recording(self) -> None:
         """Raise `UserError` if no video of an episode can be made."""
@@ -91,7 +103,7 @@ class Session:
         refused = f"record_every is {self.config.record_every}, but '{env.name}' draws no pictures"
         if env.render is None and env.host is None:
             raise UserError(f"{refused}.")
-        episode_limit(env)
+        self._check_time_limit("without --record-every")
         render.check_video_format(self.config.video)
         if env.host:
             try:

@@ -18,7 +18,13 @@ from jaxrl.runtime import (
     run_folder,
     stopping,
 )
-from jaxrl.runtime.building import build, configure_jax, evaluation_environment, program
+from jaxrl.runtime.building import (
+    build,
+    check_host,
+    configure_jax,
+    evaluation_environment,
+    program,
+)
 from jaxrl.runtime.configuration import Experiment
 from jaxrl.runtime.display import Display
 from jaxrl.runtime.members import Members, read_members, seed_members
@@ -49,6 +55,7 @@ def train(config: Experiment, members: Members | None = None) -> Path:
     members = members or seed_members(config)
     config = with_shards(config, build(config)[1], len(members))
     env, session, keys = _session(config, members, display)
+    check_host(config, env)
     for sentence in due.never_due(config, session.algorithm, session.members.hyper):
         display.warn(f"Warning: {sentence}")
 

@@ -60,7 +60,10 @@ class Ranked:
     """A point in the ranking of a sweep, over all its seeds.
 
     interval: NaN where a seed diverged; infinite for a single seed.
-    is_level: whether the interval overlaps that of the best point; None where one is unknown.
+    is_level: whether the interval overlaps that of the best point; None where one is unknown, and
+        for a point that was left behind before the best one's last step.
+    steps: environment steps of each seed after which it was evaluated last; None where unknown.
+    is_behind: whether it was left behind.
     places: its members, each the index in a run, after the name of the run's folder and a slash if
         it is not the sweep's: `3`, `program1/0`.
     """
@@ -70,6 +73,8 @@ class Ranked:
     interval: Interval
     seeds: int
     is_level: bool | None
+    steps: int | None
+    is_behind: bool
     places: list[str]
 
     @property
@@ -85,15 +90,21 @@ def name_point(settings: Mapping[str, Any]) -> str:
 def ranking(folder: Path, found: list[Point], parts: list[Part]) -> list[Ranked]:
     """Return the points, the best first, with the interval of each mean over seeds."""
     final, ranked = _final_settings(found, parts), []
-    places = _places(parts)
+    places, last = _places(parts), {point: part for part in parts for point in part.points}
+    steps = {part.name: run_folder.summary(folder / part.name).get("steps") for part in parts}
     best: Interval | None = None
+    furthest = max((part.segment for part in parts), default=0)
     for point, scores in rank(folder, parts).items():
         nothing = Interval(np.nan, np.nan, np.nan)
         interval = score_interval(scores) if np.isfinite(scores).all() else nothing
         best = best or interval
         ends = [*interval, *best]
-        level = bool(interval.high >= best.low) if np.isfinite(ends).all() else None
-        ranked.append(Ranked(point, final[point], interval, len(scores), level, places[point]))
+        behind, after = last[point].segment < furthest, steps[last[point].name]
+        known = np.isfinite(ends).all() and not behind
+        level = bool(interval.high >= best.low) if known else None
+        ranked.append(
+            Ranked(point, final[point], interval, len(scores), level, after, behind, places[point])
+        )
     return ranked
 
 
@@ -110,14 +121,15 @@ def _places(parts: list[Part]) -> dict[int, list[str]]:
 
 def write_ranking(path: Path, ranked: list[Ranked]) -> None:
     """Write a row for each point, the best first; `jaxrl.load` reads it."""
-    columns = ["rank", "point", "name", "mean", "low", "high", "seeds", "level_with_best"]
+    columns = ["rank", "point", "name", "mean", "low", "high", "seeds", "level_with_best", "steps"]
     known = lambda x: x if np.isfinite(x) else ""
     level = {None: "", False: "false", True: "true"}
     rows = [
         [
             *(i, x.point, x.name),
             *map(known, x.interval),
-            *(x.seeds, level[x.is_level], " ".join(x.places)),
+            *(x.seeds, level[x.is_level], "" if x.steps is None else x.steps),
+            " ".join(x.places),
         ]
         for i, x in enumerate(ranked, 1)
     ]
@@ -198,6 +210,7 @@ def ranking_table(ranked: list[Ranked]) -> list[str]:
     """Return the lines of the table of points, and what its marks say."""
     least = min(x.seeds for x in ranked)
     rows = [["", "point", "final return", f"{confidence_text(least)} interval", "seeds"]]
+    differ = any(x.is_behind for x in ranked)
     for x in ranked:
         mean, low, high = (f"{part:.5g}" for part in x.interval)
         known = np.isfinite(x.interval.low)
@@ -207,11 +220,16 @@ def ranking_table(ranked: list[Ranked]) -> list[str]:
         rows.append([mark, x.name or "all seeds", mean, ends, str(x.seeds)])
     if least == 1:
         rows[0][3] = "interval"
+    if differ:
+        after = ["" if x.steps is None else f"{x.steps:,}" for x in ranked]
+        rows = [[*row, cell] for row, cell in zip(rows, ["steps", *after], strict=True)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     texts = [[x.ljust(n) for x, n in zip(row, widths, strict=True)] for row in rows]
     lines = ["  ".join(row).rstrip() for row in texts]
     if any(row[0] for row in rows):
         lines.append(f"{LEVEL} Its interval overlaps the best one's; more seeds may reorder them.")
+    if differ:
+        lines.append("Points with fewer steps were left behind; their returns are those of then.")
     if len(ranked) > 1 and least == 1:
         lines.append("One seed has no interval, so the order is uncertain; add --seeds.")
     return lines

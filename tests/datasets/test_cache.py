@@ -10,9 +10,11 @@ import zipfile
 import numpy as np
 import pytest
 
+from jaxrl import envs
 from jaxrl.core.errors import UserError
 from jaxrl.datasets import cache
 from jaxrl.datasets.data import Dataset, References
+from jaxrl.envs import wrappers
 from tests.datasets.files import counted_steps, environment
 
 
@@ -108,6 +110,18 @@ def test_datasets_that_differ_in_anything_lie_in_different_folders(folder):
         load(**changes)
         load(make=None, **changes)
         assert len(list(cache.root().iterdir())) == count + 1
+
+
+def test_environments_of_other_settings_have_other_folders():
+    name = lambda env: cache._folder(env, 10, 0, {}).name
+    sparse, dense = envs.make("point_maze"), envs.make("point_maze", reward="dense")
+    # Alike in all but what a step pays.
+    assert (sparse.name, sparse.max_steps) == (dense.name, dense.max_steps)
+    assert repr(sparse.observation_space) == repr(dense.observation_space)
+    assert len({name(sparse), name(dense), name(wrappers.sticky_actions(sparse))}) == 3
+    assert name(dense) == name(envs.make("point_maze", reward="dense"))
+    limited = [wrappers.cost(envs.make("cartpole"), lambda t, a, n, w=w: w) for w in (0.5, 1.0)]
+    assert name(limited[0]) != name(limited[1])
 
 
 def test_broken_npz_files_are_refused(folder):

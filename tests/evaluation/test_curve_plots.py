@@ -29,6 +29,7 @@ def test_learning_curves_show_the_mean_its_interval_and_every_seed(tmp_path):
         np.testing.assert_allclose(labeled_lines(axes)[label].get_ydata(), v.mean(0))
         for step, column in zip(STEPS, v.T, strict=True):
             np.testing.assert_allclose(band(axes, STEPS, i)[step], score_interval(column)[1:])
+    assert figure.legends[0].get_title().get_text() == "mean, 75 % interval"  # of three seeds
     thin = [line.get_ydata() for line in axes.lines if line not in labeled_lines(axes).values()]
     np.testing.assert_array_equal(thin, [*values["a"], *values["b"]])
 
@@ -69,6 +70,7 @@ def test_a_panel_for_each_measure_and_a_line_for_each_way_it_was_measured(tmp_pa
     assert trained.get_color() != evaluated.get_color()
     legend = [text.get_text() for text in figure.legends[0].get_texts()]
     assert legend == ["in training", "evaluated"]
+    assert figure.legends[0].get_title().get_text() == "one seed, no interval"
 
 
 def test_seeds_without_a_value_are_left_out_of_their_columns(tmp_path):

@@ -168,7 +168,9 @@ OPERATIONS = {
     "batches": lambda x, n: jnp.einsum("bij,bjk->bki", x.reshape(2, 2, 3), x.reshape(2, 3, 2)),
     "parts": lambda x, n: jnp.concatenate([x[::2], x[:1, ::-1], *jnp.split(x, 3)]),
     "sums": lambda x, n: (x.sum(0), x.max(1), (x > 0).any(), (x > -9).all(0), jax.lax.cumsum(x, 1)),
-    "whole": lambda x, n: (n // 3, n % 3, -n // 2, n**2, jnp.clip(n, -2, 2), jnp.sign(n)),
+    "whole": lambda x, n: (
+        n // 3, n % 3, -n // 2, n**2, jnp.clip(n, -2, 2), jnp.sign(n), jax.lax.cumsum(n, 0)
+    ),
     "choices": lambda x, n: (jnp.where(x > 0, x, n[:, None]), jnp.argmin(x, 1), jnp.argmax(x)),
     "functions": lambda x, n: (
         jax.nn.softmax(x), jax.nn.gelu(x), jax.nn.silu(x), jax.nn.elu(x), jax.nn.softplus(x),
@@ -198,6 +200,21 @@ def test_what_the_reader_cannot_do_is_refused(tmp_path):
     sorting = Acting(lambda inputs, memory: ({"a": jnp.sort(inputs["x"])}, memory), shapes, {})
     with pytest.raises(UserError, match="uses the operation 'sort'"):
         numpy_program.write(sorting, tmp_path / "p.npz", {})
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.astype(jnp.bfloat16).astype(jnp.float32),
+        lambda x: jnp.ones(3, jnp.bfloat16),
+    ],
+)
+def test_numbers_that_numpy_does_not_have_are_refused(function, tmp_path):
+    shapes = {"x": jax.ShapeDtypeStruct((3,), jnp.float32)}
+    half = Acting(lambda inputs, memory: ({"a": function(inputs["x"])}, memory), shapes, {})
+    with pytest.raises(UserError, match="computes in bfloat16, which NumPy does not have"):
+        numpy_program.write(half, tmp_path / "p.npz", {})
+    assert not list(tmp_path.iterdir())
 
 
 # --------------------------------------------------------------------------------- the command

@@ -234,6 +234,13 @@ def test_what_the_dead_see_and_do_changes_nothing(name):
     )  # fmt: skip
 
 
+def test_evaluations_of_each_agent_have_its_own_hyperparameters():
+    env, own = ring(), {"optimizer.learning_rate": "clip"}
+    agents = {n: dataclasses.replace(x, in_evaluation=own) for n, x in learners(env).items()}
+    found = joint(env, agents).in_evaluation
+    assert found == {f"{n}.optimizer.learning_rate": f"{n}.clip" for n in NAMES}
+
+
 def test_what_does_not_fit_is_said_in_one_sentence():
     env = ring()
     with pytest.raises(UserError, match="does not say whose reward is whose"):

@@ -1,5 +1,6 @@
 """Agents around agents: hyperparameters in groups, and states that are enough to act."""
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -11,8 +12,9 @@ from jaxrl.algorithms.policy_gradient.ppo import ppo
 from jaxrl.core import random
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.hyper import override, read_hyper, replace_hyper
+from jaxrl.core.learn import evaluation_policy
 from jaxrl.core.settings import replace
-from jaxrl.core.types import Agent, Info, struct
+from jaxrl.core.types import Agent, Algorithm, Info, Policy, struct
 from jaxrl.kit.state import acting_state
 from jaxrl.kit.wrapping import params_of, within, wrap
 from tests.learning.probes import probe
@@ -82,6 +84,20 @@ def test_groups_nest():
         assert set(agent.hyper) == {"player.ppo.rate"}
         state = agent.update(begin(agent, **{"player.ppo.rate": 4.0}), NOTHING, random.key(0))[0]
         assert state.total == 4 and set(state.hyper) == {"player.ppo.rate"}
+
+
+def test_evaluations_in_a_group_have_the_hyperparameters_that_they_have_outside():
+    plain = dataclasses.replace(double(adder()), in_evaluation={"rate": "bonus"})
+    for agent in (plain, within(plain, "ppo"), within(within(plain, "ppo"), "player")):
+        made = Algorithm(
+            "evaluated",
+            agent.init,
+            lambda state, key: (state, {}),
+            policy=lambda state, agent=agent: Policy(agent.act, agent.memory, state),
+            agent=agent,
+        )
+        policy = evaluation_policy(made, begin(agent))
+        assert policy.act(policy.state, NOTHING, (), random.key(0), True)[0] == 10
 
 
 @pytest.mark.slow

@@ -125,7 +125,7 @@ def test_two_algorithms_are_compared(tmp_path):
     for name, x in (("ppo", a[:, -1]), ("dqn", b[:5, -1])):
         estimate, low, high = numbers(found.row(name, "IQM [95 %]"))
         assert estimate == pytest.approx(middle(x), abs=1e-3) and low <= estimate <= high
-        mean, low, high = numbers(found.row(name, "mean [95 %]"))
+        mean, low, high = numbers(found.row(name, "mean [94 %]"))  # that of the fewest seeds
         t = {6: 2.5706, 5: 2.7764}[len(x)]
         half = t * x.std(ddof=1) / np.sqrt(len(x))
         assert mean == pytest.approx(x.mean(), abs=1e-3)
@@ -170,6 +170,11 @@ def test_a_single_run_has_nothing_to_compare(tmp_path):
     assert "Settings that differ" not in said and "not pooled" not in said
 
 
+def test_the_page_explains_the_intervals_that_it_shows():
+    assert "Wilson" in str(page._reading("success")) and "Student" in str(page._reading("success"))
+    assert "Wilson" not in str(page._reading("return"))
+
+
 def test_what_files_say_is_escaped(tmp_path):
     bad = '<b onload="x">&$\\frac$'
     folder = tmp_path / "<i>name"
@@ -195,7 +200,7 @@ def test_unfinished_and_diverged_runs_are_said_to_be(tmp_path):
     assert "1 of 3 seeds of ppo in cartpole diverged" in found.said
     assert found.row("ppo (unfinished)", "diverged") == "1"
     # The seed that diverged counts with the lowest score of all.
-    assert numbers(found.row("ppo (unfinished)", "mean [95 %]"))[0] == round(np.mean([3, 1, 4]), 3)
+    assert numbers(found.row("ppo (unfinished)", "mean [50 %]"))[0] == round(np.mean([3, 1, 4]), 3)
     assert f"jaxrl resume {two}" in found.said
     assert f"{three} has no evaluations" in found.said
     with pytest.raises(KeyError):

@@ -65,6 +65,11 @@ TRAIN = {
     "--mesh seeds=2 --seeds 3": "seeds=2 does not divide the 3 members of the run",
     "--mesh model=2": "has no parameters that model=2 can split; this axis is for transformers",
     "--evaluate-env pendulum": "cannot act in 'pendulum'",
+    "--evaluate-env tests.runtime.environments:endless": "as --wrappers '[{time_limit: "
+    "{max_steps: 1000}}]', or train with --evaluate-every -1.",
+    "--evaluate-env pendulum --plan": "cannot act in 'pendulum'",
+    "--host.staleness 1": "host.staleness is 1, but 'cartpole' is compiled and does not run on",
+    "--host.actors 2 --plan": "host.actors is 2, but 'cartpole' is compiled and does not run on",
     "--evaluate-episodes 0": "evaluate_episodes is 0; it must be at least 1",
     "--resume {}": "is not a run folder: it has no config.yaml",
     "--resume {}/nowhere": "There is no run folder",

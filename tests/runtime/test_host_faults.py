@@ -14,10 +14,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
+from jaxrl import envs
 from jaxrl.commands import command_line
 from jaxrl.commands import train as train_script
 from jaxrl.core import random
+from jaxrl.envs.adapters import wrapping
 from jaxrl.runtime import configuration, host, load, run_folder, training
 from tests.runtime import faulty, tiny
 from tests.runtime.faulty import Faulty
@@ -210,8 +213,12 @@ def test_what_cannot_be_evaluated_is_said_before_a_run_begins(fault, tmp_path, c
     endless = faulty.NAME.replace("Faulty", "Endless")
     words = [settings(tmp_path), "--env", endless]
     assert command_line.call(train_script.main, words) == 2
-    assert f"'{endless}' has no time limit; set max_steps" in capfd.readouterr().err
+    said = capfd.readouterr().err
+    wrapper = "[{gymnasium/TimeLimit: {max_episode_steps: 1000}}]"
+    assert f"'{endless}' has no time limit" in said and f"such as --wrappers '{wrapper}'" in said
     assert [path.name for path in tmp_path.iterdir()] == ["faulty.yaml"]
+    limited = wrapping.wrap(envs.make(endless), yaml.safe_load(wrapper))
+    assert limited.max_steps == 1000
 
 
 def test_an_exit_inside_an_environment_is_its_failure(fault):

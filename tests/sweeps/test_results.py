@@ -69,6 +69,27 @@ def test_the_table_marks_points_that_may_be_as_good_as_the_best(tmp_path):
     assert not any(line.startswith("=") for line in table)
 
 
+def test_points_that_were_left_behind_show_where(tmp_path):
+    parts = make_sweep(tmp_path, {0: SCORES[0], 1: SCORES[1]})
+    further = Part("program1", [0] * SEEDS, Members([{"seed": i} for i in range(SEEDS)]), segment=1)
+    for part, steps, returns in ((parts[0], 100, None), (parts[1], 100, None), (further, 200, 450)):
+        path = tmp_path / part.name / "summary.json"
+        path.parent.mkdir(exist_ok=True)
+        found = json.loads(path.read_text()) if returns is None else {"returns": [450.0] * SEEDS}
+        path.write_text(json.dumps({"finished": True, "diverged": {}} | found | {"steps": steps}))
+    ranked = results.ranking(tmp_path, POINTS, [*parts, further])
+    # The point that went on is first, though its return is the lower one.
+    assert [(x.point, x.steps, x.is_level) for x in ranked] == [(0, 200, True), (1, 100, None)]
+    head, best, behind, said = results.ranking_table(ranked)
+    assert head.split()[-2:] == ["seeds", "steps"] and best.endswith("200")
+    assert behind.endswith("100") and "were left behind" in said and not behind.startswith("=")
+    results.write_ranking(tmp_path / RANKING, ranked)
+    with open(tmp_path / RANKING) as file:
+        rows = list(csv.DictReader(file))
+    assert [row["steps"] for row in rows] == ["200", "100"]
+    assert rows[0]["members"].split()[0] == "program1-segment2/0"
+
+
 def test_the_ranking_is_a_file(tmp_path):
     results.write_ranking(
         tmp_path / RANKING, results.ranking(tmp_path, POINTS, make_sweep(tmp_path, SCORES))

@@ -134,4 +134,5 @@ def _replace_actions(
         ),
         action_space=space,
         expert=expert and (lambda state, params: from_inner(expert(state, params))),
+        rules=None,
     )

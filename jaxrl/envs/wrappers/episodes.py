@@ -14,7 +14,7 @@ from jaxrl.envs.wrappers import arguments
 from jaxrl.envs.wrappers.lifting import lift_fields
 
 # Fields of a time step about the situation that it leads to; the rest is about the step itself.
-_SITUATION = ("observation", "legal_actions", "role", "goal", "privileged", "tokens")
+_SITUATION = ("observation", "legal_actions", "role", "goal", "alive", "privileged", "tokens")
 
 
 @functools.cache

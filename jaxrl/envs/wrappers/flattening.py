@@ -43,6 +43,7 @@ def flat_observations(env: Environment) -> Environment:
         step=lambda key, state, action, params: flatten(env.step(key, state, action, params)),
         observation_space=Box(low, high, (len(low),)),
         goals=goals_behind(env.goals, restore),
+        rules=None,
         state_of=None,
     )
 

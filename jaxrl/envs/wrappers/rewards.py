@@ -142,8 +142,9 @@ def cost(env: Environment, function: Measure | None = None, budget: Any = None) 
         nothing.
 
     `metrics["episode_cost"]` is the cost of the episode so far, if it is a scalar. With a budget,
-    `expert` is None, since it knows of no budget. Raises `UserError` for an environment without
-    costs and no function, and for a budget that is not a number.
+    `expert` and `goals` are None: the expert knows of no budget, and no observation tells what was
+    spent, so a relabeled step could not say whether the budget ends it. Raises `UserError` for an
+    environment without costs and no function, and for a budget that is not a number.
     """
     kind = shapes(env).cost if function is None else _cost_of(env, function)
     if kind is None:
@@ -199,5 +200,9 @@ def _cost(
     if not shape:
         fields["scores"] = {**env.scores, "episode_cost": "cost"}
     if budget is not None:
-        fields |= {"params": CostBudget(env.params, arguments.as_param(budget)), "expert": None}
+        fields |= {
+            "params": CostBudget(env.params, arguments.as_param(budget)),
+            "expert": None,
+            "goals": None,
+        }
     return dataclasses.replace(env, reset=reset, step=step, **fields)

@@ -195,6 +195,21 @@ def test_fields_that_are_passed_on_reach_the_wrapped_environment():
     assert int(env.expert(state, dataclasses.replace(env.params, inner=inner))) == 0
 
 
+@pytest.mark.parametrize(
+    "wrapper",
+    [
+        w.continuing,
+        w.flat_observations,
+        w.sticky_actions,
+        lambda env: w.domain_randomization(env, lambda key, params: params),
+        lambda env: w.time_limit(env, 2),
+    ],
+)
+def test_a_wrapped_game_is_another_one(wrapper):
+    game = envs.make("kuhn_poker")
+    assert game.rules is not None and wrapper(game).rules is None
+
+
 def test_a_clock_inside_and_a_clock_outside():
     ends = {}
     for place, functions in {

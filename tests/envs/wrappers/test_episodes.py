@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from jaxrl.core.errors import UserError
-from jaxrl.core.types import Transition
-from jaxrl.envs import make
+from jaxrl.core.spaces import Box, Discrete
+from jaxrl.core.types import Environment, Transition
+from jaxrl.envs import make, timesteps
 from jaxrl.envs.goals import relabel
 from jaxrl.envs.policies import expert_policy
 from jaxrl.envs.wrappers import (
@@ -44,6 +45,23 @@ def test_a_continuing_life_restarts_without_a_signal():
     np.testing.assert_array_equal(got.metrics["success"], [0, 0, 1, 1, 0, 0, 0, 0, 0])
     np.testing.assert_array_equal(got.first, [1] + 8 * [0])
     assert not got.done.any()
+
+
+def test_a_continuing_life_shows_who_lives_in_the_new_episode():
+    both, one = jnp.ones(2, bool), jnp.asarray([True, False])
+
+    def reset(key, params):
+        return jnp.int32(0), timesteps.first(jnp.zeros(1), alive=both)
+
+    def step(key, state, action, params):
+        after = state + 1
+        seen = jnp.full(1, after, jnp.float32)
+        return after, timesteps.following(seen, 1.0, after == 2, alive=one & (after < 2))
+
+    env = Environment("duo", reset, step, (), Box(0.0, 9.0, (1,)), Discrete(2))
+    got = timesteps_of(continuing(env), np.zeros(4, np.int32))
+    np.testing.assert_array_equal(got.observation[:, 0], [0, 1, 0, 1, 0])
+    np.testing.assert_array_equal(got.alive, [both, one, both, one, both])
 
 
 def test_early_truncation_has_its_probability_and_leaves_terminations_alone():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrl import envs
 from jaxrl.envs.wrappers import cost, reward_components, time_limit
 from tests.envs.wrappers import environments
 from tests.envs.wrappers.environments import timesteps_of
@@ -79,3 +80,10 @@ def test_each_of_several_costs_has_its_budget():
     assert "episode_cost" not in got.metrics
     got = timesteps_of(env, ACTIONS, cost_budget=np.float32([2.0, 5.0]))
     np.testing.assert_array_equal(got.terminated, [0, 0, 0, 1, 1])
+
+
+def test_a_budget_drops_what_knows_of_none():
+    maze, function = envs.make("point_maze"), lambda t, a, n: n.reward
+    assert cost(maze, function).goals is not None and cost(maze, function).expert is not None
+    limited = cost(maze, function, budget=1.0)
+    assert limited.goals is None and limited.expert is None
