@@ -247,7 +247,7 @@ def build(env: Environment, config: Config) -> Direct:
     One step is a round. Environment steps of `init` are those of the scripted dialogues.
     """
     assert env.max_steps is not None and env.expert is not None
-    expert, torso = env.expert, config.torso
+    expert, torso, length = env.expert, config.torso, env.max_steps
     network = Actor(
         env.observation_space, env.action_space, torso.hidden, torso.activation, torso.initializer
     )
@@ -255,7 +255,7 @@ def build(env: Environment, config: Config) -> Direct:
     recorded = episodes(env, config.dialogues)
     played = episodes(env, config.num_envs)
     kept = episodes(env, config.num_envs, keep_states=True)
-    capacity = config.dialogues * env.max_steps + config.rounds * config.annotations
+    capacity = config.dialogues * length + config.rounds * config.annotations
     reduction = "minimum" if config.acquisition == "random" else config.reduction
     no_memory = lambda n: ()
 
@@ -307,7 +307,7 @@ def build(env: Environment, config: Config) -> Direct:
     def record(key: Key) -> Examples:
         """Return a dataset of scripted dialogues, with room for annotations."""
         batch = play(recorded, self_interested(env), key)
-        x, rows = batch.transitions, config.dialogues * env.max_steps
+        x, rows = batch.transitions, config.dialogues * length
         assert batch.mask is not None
         order = jnp.argsort(~batch.mask.reshape(-1), stable=True)
 
@@ -404,8 +404,8 @@ def build(env: Environment, config: Config) -> Direct:
         init,
         step,
         policy=agent_of,
-        env_steps=(config.updates + 1) * config.num_envs * env.max_steps,
-        initial_env_steps=config.dialogues * env.max_steps,
+        env_steps=(config.updates + 1) * config.num_envs * length,
+        initial_env_steps=config.dialogues * length,
         measure=measure,
     )
 
