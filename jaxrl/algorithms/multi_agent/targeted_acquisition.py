@@ -49,7 +49,7 @@ from jaxrl.core.errors import UserError
 from jaxrl.core.hyper import MANY
 from jaxrl.core.types import Array, Batch, Environment, Key, Policy, TimeStep, Tree, struct
 from jaxrl.envs import timesteps
-from jaxrl.envs.games.deal_or_no_deal import sizes
+from jaxrl.envs.games.deal_or_no_deal import NAME
 from jaxrl.envs.games.deal_or_no_deal_players import self_interested
 from jaxrl.envs.games.opponents import against
 from jaxrl.envs.policies import expert_policy
@@ -62,6 +62,19 @@ from jaxrl.networks.actor_critic import Actor
 from jaxrl.networks.heads import Categorical
 from jaxrl.sources import episodes
 
+# What an evaluation measures, and how it is called.
+FIGURES = {
+    "outcome": "utility",
+    "joint_utility": "utility of both",
+    "agreement": "agreement",
+    "pareto": "Pareto-optimal deals",
+}
+OTHERS = {"partner": "first partner", "expert": "expert"}
+JUDGED = {
+    f"{figure}_with_{other}": f"{label} with the {whom}"
+    for other, whom in OTHERS.items()
+    for figure, label in FIGURES.items()
+}
 SCORES = ("likelihood", "entropy", "margin", "random")
 
 
@@ -406,6 +419,7 @@ def build(env: Environment, config: Config) -> Direct:
         policy=agent_of,
         env_steps=(config.updates + 1) * config.num_envs * length,
         initial_env_steps=config.dialogues * length,
+        scores=JUDGED if config.judged else {},
         measure=measure,
     )
 
@@ -432,7 +446,8 @@ def judge(
 def check(env: Environment, config: Config, name: str) -> None:
     """Raise `UserError` for another environment than `deal_or_no_deal`, and for more annotations
     than dialogues."""
-    sizes(env)
+    if env.name != NAME:
+        raise UserError(f"{name} cannot act in '{env.name}'; it negotiates in {NAME} alone.")
     if config.annotations > config.num_envs:
         raise UserError(
             f"{name} flags {config.annotations} of {config.num_envs} dialogues; annotations must "

@@ -99,12 +99,12 @@ def batch_of(role, mask, talking, reward):
 def test_acts_that_are_answered_and_the_utilities_are_the_agents():
     role = jnp.asarray([[0, 0], [1, 1], [0, 0], [1, 1], [0, 0]])
     mask = jnp.asarray([[1, 1], [1, 1], [1, 1], [1, 1], [1, 0]], bool)
-    talking = jnp.asarray([[1, 1], [1, 1], [1, 0], [0, 0], [0, 0]], bool)
+    talking = jnp.asarray([[1, 1], [1, 1], [0, 0], [0, 0], [0, 0]], bool)
     reward = jnp.zeros((5, 2, 2)).at[4].set(9.0).at[4, 0].set(jnp.asarray([0.3, 0.6]))
     reward = reward.at[3, 1].set(jnp.asarray([0.2, 0.7]))
     batch = batch_of(role, mask, talking, reward)
     # The agent is player 0 in the first dialogue, and player 1 in the second.
-    expected = [[1, 0], [0, 1], [1, 0], [0, 0], [0, 0]]
+    expected = [[1, 0], [0, 1], [0, 0], [0, 0], [0, 0]]
     np.testing.assert_array_equal(t.is_answered(batch), np.asarray(expected, bool))
     np.testing.assert_allclose(t.outcomes(batch)["utility"], [0.3, 0.7])
     mine = t.is_agents(role) & mask
@@ -116,7 +116,7 @@ def refuse(state, params):
     raise AssertionError("nobody is to be asked")
 
 
-def known(state, params):
+def end_at_once(state, params):
     """Answer in a way in which no player of the dataset does: by ending what has begun."""
     return jnp.where(state.game.closed == d.NOTHING, SAY + d.END, 0).astype(jnp.int32)
 
@@ -124,7 +124,7 @@ def known(state, params):
 @functools.cache
 def rounds(asks: bool):
     """Return the states before each of three rounds and after the last, and their metrics."""
-    env = dataclasses.replace(GAME, expert=known if asks else refuse)
+    env = dataclasses.replace(GAME, expert=end_at_once if asks else refuse)
     changes = {"annotations": 3 if asks else 0, "num_envs": 8, "agent_learning_rate": 0.01}
     algorithm = t.targeted_acquisition(env, TINY | changes)
     states = [jax.jit(algorithm.init)(random.key(0), algorithm.hyper)]
@@ -179,7 +179,7 @@ def test_retraining_is_of_the_partner_alone_and_without_annotations_there_is_non
 
 
 def test_other_games_and_more_annotations_than_dialogues_are_refused():
-    with pytest.raises(UserError, match="another game"):
+    with pytest.raises(UserError, match="cannot act in 'kuhn_poker'"):
         t.targeted_acquisition(envs.make("kuhn_poker"))
     with pytest.raises(UserError, match="must not exceed num_envs"):
         t.targeted_acquisition(GAME, TINY | {"annotations": 5})

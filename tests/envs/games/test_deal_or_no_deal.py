@@ -66,7 +66,7 @@ class Talk:
     def legal(self):
         count, player = len(self.pieces), len(self.said + list(self.named)) % 2
         possible = {i for i, p in enumerate(self.pieces) if all(np.asarray(p) <= self.counts)}
-        if self.closed:
+        if self.is_closed:
             return possible | {count + d.DISAGREE}
         if not self.said:
             return possible
@@ -78,12 +78,12 @@ class Talk:
         return legal
 
     @property
-    def closed(self):
+    def is_closed(self):
         return len(self.said) == self.turns or self.said[-1:] == [len(self.pieces) + d.END]
 
     def do(self, action):
         player = len(self.said + list(self.named)) % 2
-        if self.closed:
+        if self.is_closed:
             self.named[player] = action
         else:
             self.said.append(action)
@@ -109,7 +109,7 @@ def test_rules_are_those_in_plain_python(who):
             legal = np.flatnonzero(x.timestep.legal_actions[t, i])
             assert set(legal) == talk.legal() and action in talk.legal()
             assert x.timestep.role[t, i] == t % 2
-            assert x.timestep.privileged["talking"][t, i] == (not talk.closed)
+            assert x.timestep.privileged["talking"][t, i] == (not talk.is_closed)
             assert len(talk.named) < 2
             talk.do(action)
         assert len(talk.named) == 2
@@ -133,7 +133,7 @@ def test_scenarios_are_all_that_the_text_allows():
     assert (values.max(1) > 0).all() and (values.min(1) > 0).any(1).all()
     rows = {tuple(np.r_[c, *v]) for c, v in zip(counts, values, strict=True)}
     assert len(rows) == len(counts)
-    # Of 1, 1 and 3 pieces: all pairs of values, less those that break a rule.
+    # With 1, 1 and 3 pieces: all pairs of values, less those that break a rule.
     worth = [(a, b, c) for c in range(4) for a in range(11 - 3 * c) for b in [10 - 3 * c - a]]
     pairs = [
         (v, w)
@@ -222,13 +222,17 @@ def test_the_experts_first_offer_and_its_last_are_those_of_brute_force(experts):
     assert conceded > 0
 
 
-def test_the_expert_does_better_than_self_interested_players():
+def test_the_expert_does_better_than_self_interested_players(experts):
+    def ends(x, mask):
+        metrics = x.next_timestep.metrics
+        return {name: np.where(mask, value, 0).sum(0) for name, value in metrics.items()}
+
     x, _, mask = play(FULL, self_interested(FULL), 512)
-    among = {n: np.where(mask, v, 0).sum(0) for n, v in x.next_timestep.metrics.items()}
+    among, best = ends(x, mask), ends(experts[0], experts[2])
     deals = among["agreement"] > 0
-    assert 0.85 < deals.mean() < 0.99  # people agree in most cases, and not on the best
-    assert 0.5 < among["pareto"][deals].mean() < 0.85
-    assert among["joint_utility"].mean() < 1.4
+    assert 0.85 < deals.mean() < 0.99  # they agree in most cases, and not on what is best
+    assert 0.3 < among["pareto"][deals].mean() < 0.6
+    assert best["joint_utility"].mean() > among["joint_utility"].mean() + 0.2
 
 
 def test_chances_are_of_legal_actions():
