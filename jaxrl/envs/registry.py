@@ -58,6 +58,7 @@ BUILT_IN = {
     "sealed_auction": "jaxrl.envs.markets.sealed_auction:sealed_auction",
     "tax_economy": "jaxrl.envs.markets.tax_economy:tax_economy",
     # games
+    "deal_or_no_deal": "jaxrl.envs.games.deal_or_no_deal:deal_or_no_deal",
     "duel": "jaxrl.envs.games.duel:duel",
     "goofspiel": "jaxrl.envs.games.goofspiel:goofspiel",
     "governed_dilemma": "jaxrl.envs.games.governed_dilemma:governed_dilemma",
