@@ -16,6 +16,11 @@ from jaxrl.networks.initializers import initializer
 from jaxrl.networks.torsos import MLP
 
 
+def there(timestep: TimeStep) -> Array:
+    """Return which agents are there, bool [..., N], of a time step that says so (`alive`)."""
+    return timestep.alive  # type: ignore[return-value]
+
+
 def others_there(alive: Array) -> Array:
     """Return which of the others are there for each agent, bool [..., N, N - 1], from bool
     [..., N]; the others follow each other in the order of all agents."""
@@ -62,7 +67,7 @@ class Relation(nn.Module):
         key = lengths(seen["own"], latent)
         query = lengths(seen["others"], latent[..., None, :])
         logits = (key[..., None, :] * query).sum(-1) / math.sqrt(self.keys)
-        return masked_softmax(logits, others_there(timestep.alive))
+        return masked_softmax(logits, others_there(there(timestep)))
 
 
 class Related(nn.Module):
@@ -132,7 +137,7 @@ class GamePosterior(nn.Module):
         x = Related(self.widths, self.activation, self.initializer)(timestep)
         x = MLP(self.widths[-1:], self.activation)(jnp.concatenate([x, latent], -1))
         each = nn.Dense(self.games)(x)
-        return jnp.where(timestep.alive[..., None], each, 0.0).sum(-2)
+        return jnp.where(there(timestep)[..., None], each, 0.0).sum(-2)
 
 
 class LatentPrior(nn.Module):

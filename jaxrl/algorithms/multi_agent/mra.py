@@ -74,6 +74,7 @@ from jaxrl.networks.relations import (
     RelatedActor,
     RelatedValue,
     Relation,
+    there,
 )
 
 AGENTS = "agents"  # the part that all agents are
@@ -117,7 +118,7 @@ def information_bound(log_prior: Array, log_policy: Array, log_target: Array) ->
 
 def population(timestep: TimeStep) -> Array:
     """Return the number of agents that are there, int32 [...], of a time step of all agents."""
-    return timestep.alive.sum(-1)
+    return there(timestep).sum(-1)
 
 
 def relate(net: Net, timestep: TimeStep, latent: Array) -> TimeStep:
@@ -129,18 +130,18 @@ def relate(net: Net, timestep: TimeStep, latent: Array) -> TimeStep:
 def relation_loss(net: Net, x: Sample) -> LossOutput:
     """Compute minus the mean over living agents of the bound on what an action tells of the
     latent, of which the gradient flows through the relations of the target policy alone."""
-    seen, size = x.timestep, net.game(population(x.timestep)).shape[-1]
-
-    def log_probs(latent: Array) -> tuple[Array, Array]:
-        """Return log-probabilities [..., N, A] of the policy and its target at one latent [L]."""
-        whole = jnp.broadcast_to(latent, (*seen.alive.shape, size))
-        related = relate(net, seen, whole)
-        return jax.lax.stop_gradient(net.agents(related).logits), net.target.agents(related).logits
-
-    log_policy, log_target = jax.vmap(log_probs, out_axes=-2)(jnp.eye(size))
-    log_prior = jax.lax.stop_gradient(net.game(population(seen)))[..., None, :]
+    seen, log_prior = x.timestep, net.game(population(x.timestep))
+    shape, size = there(seen).shape, log_prior.shape[-1]
+    # Latents as one more axis of the data, [L, ...], and not by vmap: under a second vmap, over
+    # members of a sweep, XLA's program for a CPU died.
+    every = jax.tree.map(lambda a: jnp.broadcast_to(a, (size, *a.shape)), seen)
+    latent = jnp.eye(size).reshape(size, *[1] * len(shape), size)
+    related = relate(net, every, jnp.broadcast_to(latent, (size, *shape, size)))
+    policy, target = net.agents(related).logits, net.target.agents(related).logits
+    log_policy, log_target = (jnp.moveaxis(logits, 0, -2) for logits in (policy, target))
+    log_prior, log_policy = jax.lax.stop_gradient((log_prior[..., None, :], log_policy))
     bound = information_bound(log_prior, log_policy, log_target)
-    bound = mappo.mean_of_living(bound, seen, np.arange(seen.alive.shape[-1]))
+    bound = mappo.mean_of_living(bound, seen, np.arange(shape[-1]))
     return LossOutput(-bound, {"information": bound})
 
 
@@ -148,7 +149,7 @@ def game_loss(net: Net, x: Sample) -> LossOutput:
     """Compute the cross-entropy of the game, by latents that are drawn straight through."""
     seen, count = x.timestep, population(x.timestep)
     log_prior = net.game(count)
-    every = jnp.broadcast_to(log_prior[..., None, :], (*seen.alive.shape, log_prior.shape[-1]))
+    every = jnp.broadcast_to(log_prior[..., None, :], (*there(seen).shape, log_prior.shape[-1]))
     latent = straight_through(every, net.key())
     log_prob = jax.nn.log_softmax(net.posterior(relate(net, seen, latent), latent))
     label = jax.nn.one_hot(count - 1, log_prob.shape[-1])
