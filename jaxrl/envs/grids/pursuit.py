@@ -1,11 +1,12 @@
 """Pursuit: agents, of whom there are more or fewer in each episode, surround evaders.
 
 A field of `size` x `size` cells (8) with slots for `agents` (N, 4) pursuers and for `evaders`
-(E, 2). How many pursuers are there is the parameter `present`, or drawn from 2 to N with each
-episode (0): the first ones are, and the slots of others are masked (`alive`), see nothing and do
-nothing. An evader is caught, and gone, as soon as `needed` (2) pursuers are beside it, at an edge,
-or all that there are if they are fewer. Actions: 0 nothing, 1 north, 2 south, 3 west, 4 east; moves
-follow the one rule of `grids.crowd`, so nobody shares a cell. Steps off the field are illegal.
+(E, 2). How many pursuers are there is the parameter `present`, or drawn with each episode (0) from
+2 to `most` (0: N): the first ones are, and the slots of others are masked (`alive`), see nothing
+and do nothing. An evader is caught, and gone, as soon as `needed` (2) pursuers are beside it, at an
+edge, or all that there are if they are fewer. Actions: 0 nothing, 1 north, 2 south, 3 west, 4 east;
+moves follow the one rule of `grids.crowd`, so nobody shares a cell. Steps off the field are
+illegal.
 
 An evader moves with probability `nimble` (0.5), to that cell around it, or its own, which is
 farthest from the nearest pursuer, of equal ones to a drawn one. Reward: the share of evaders that
@@ -15,8 +16,9 @@ Metrics: `caught`, the share of evaders, and `pursuers`, the number of those tha
 Observation, float32 [3 + 3 (N - 1 + E)]: own row and column, from 0 to 1, and 1; of each other
 slot, in order, and each evader, how far down and right it is, as shares of the size, and 1; zeros
 for what is not there, and for what is not within `sight` cells along both axes (0: all is seen).
-Privileged: `state`, row, column and 1 of all slots and evaders, 0 for what is not there. Expert:
-all go to the evader that is nearest to all of them together, and stay beside it.
+With `listed` the same numbers are a dict: `others` [N - 1, 3], a row for each other slot, and `own`
+[3 + 3 E], all else. Privileged: `state`, row, column and 1 of all slots and evaders, 0 for what is
+not there. Expert: all go to the evader that is nearest to all of them together, and stay beside it.
 
 After the pursuit domain of Benda, Jagannathan and Dodhiawala (1986), see Stone and Veloso, 2000,
 "Multiagent systems: a survey from a machine learning perspective"; with a number of agents that
@@ -33,8 +35,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.core.spaces import Box, Discrete
-from jaxrl.core.types import Array, Environment, Key, TimeStep, struct
+from jaxrl.core.spaces import Box, Discrete, Space
+from jaxrl.core.types import Array, Environment, Key, TimeStep, Tree, struct
 from jaxrl.envs import drawing, timesteps
 from jaxrl.envs.grids import crowd as crowds
 from jaxrl.envs.grids.crowd import Crowd
@@ -50,7 +52,8 @@ STEPS = np.array([[0, 0], [-1, 0], [1, 0], [0, -1], [0, 1]], np.int32)
 class Params:
     """Parameters of pursuit."""
 
-    present: int = 0  # number of pursuers, from 1 to N; 0: drawn from 2 to N
+    present: int = 0  # number of pursuers, from 1 to N; 0: drawn from 2 to `most`
+    most: int = 0  # highest number of pursuers that is drawn, from 2 to N; 0: N
     needed: int = 2  # number of pursuers beside an evader that catch it
     nimble: float = 0.5  # probability that an evader moves
 
@@ -66,7 +69,9 @@ def distances(place: Array, others: Array) -> Array:
 
 
 @functools.cache
-def pursuit(size: int = 8, agents: int = 4, evaders: int = 2, sight: int = 0) -> Environment:
+def pursuit(
+    size: int = 8, agents: int = 4, evaders: int = 2, sight: int = 0, listed: bool = False
+) -> Environment:
     """A field of `size` x `size` cells, at least 4, with slots for at least 2 `agents`, and at
     least 1 of `evaders`, for all of whom there must be room."""
     name = "pursuit"
@@ -90,7 +95,7 @@ def pursuit(size: int = 8, agents: int = 4, evaders: int = 2, sight: int = 0) ->
         stays = jnp.asarray(STEPS == 0).all(-1)
         return inside(goal) & (crowd.alive[:agents, None] | stays)
 
-    def see(crowd: Crowd) -> Array:
+    def see(crowd: Crowd) -> Tree:
         """Return the observations of all pursuers, [N, ...]."""
         place, alive = crowd.place, crowd.alive
         way = place - place[:agents, None]
@@ -102,12 +107,17 @@ def pursuit(size: int = 8, agents: int = 4, evaders: int = 2, sight: int = 0) ->
         rows = jnp.take_along_axis(rows, jnp.asarray(others)[..., None], 1)
         own = jnp.concatenate([place[:agents] / (size - 1), jnp.ones((agents, 1))], -1)
         whole = jnp.concatenate([own, rows.reshape(agents, -1)], -1)
-        return jnp.where(alive[:agents, None], whole, 0.0).astype(jnp.float32)
+        whole = jnp.where(alive[:agents, None], whole, 0.0).astype(jnp.float32)
+        if not listed:
+            return whole
+        own, listing, targets = jnp.split(whole, [3, 3 * agents], -1)
+        others = listing.reshape(agents, agents - 1, 3)
+        return {"own": jnp.concatenate([own, targets], -1), "others": others}
 
     def channels(state: State) -> tuple[dict, dict]:
         """Return the observations and the other channels."""
         crowd, alive = state.crowd, state.crowd.alive
-        by_name = lambda x: {n: x[i] for i, n in enumerate(names)}
+        by_name = lambda x: {n: jax.tree.map(lambda y, i=i: y[i], x) for i, n in enumerate(names)}
         whole = jnp.concatenate([crowd.place / (size - 1), jnp.ones((count, 1))], -1)
         whole = jnp.where(alive[:, None], whole, 0.0).reshape(-1)
         more = {
@@ -124,7 +134,8 @@ def pursuit(size: int = 8, agents: int = 4, evaders: int = 2, sight: int = 0) ->
     def reset(key: Key, params: Params) -> tuple[State, TimeStep]:
         place_key, count_key = jax.random.split(key)
         cells = jax.random.permutation(place_key, size * size)[:count]
-        drawn = jax.random.randint(count_key, (), 2, agents + 1)
+        most = jnp.where(params.most > 0, params.most, agents)
+        drawn = jax.random.randint(count_key, (), 2, most + 1)
         number = jnp.where(params.present > 0, params.present, drawn)
         slot = jnp.arange(count)
         crowd = crowds.gather(jnp.stack([cells // size, cells % size], -1))
@@ -189,7 +200,9 @@ def pursuit(size: int = 8, agents: int = 4, evaders: int = 2, sight: int = 0) ->
         colors = [drawing.BLUE] * agents + [drawing.GREEN] * evaders
         return crowds.draw(ground, state.crowd, colors)[0].frame()
 
-    box = Box(-1.0, 1.0, (3 * count,))
+    box: Space = Box(-1.0, 1.0, (3 * count,))
+    if listed:
+        box = {"own": Box(-1.0, 1.0, (3 + 3 * evaders,)), "others": Box(-1.0, 1.0, (agents - 1, 3))}
     environment = Environment(
         name=name,
         reset=jax.jit(reset, inline=True),

@@ -99,6 +99,25 @@ def test_what_pursuers_see():
     np.testing.assert_allclose(whole, expected)
 
 
+def test_no_more_than_most_are_drawn():
+    env = make("pursuit", size=5, agents=5, most=3)
+    reset = jax.jit(jax.vmap(lambda key: env.reset(key, env.params)[1]))
+    number = np.asarray(reset(jax.random.split(random.key(0), 200)).alive).sum(1)
+    assert set(number) == {2, 3}
+
+
+def test_what_is_listed_is_what_is_seen():
+    listed = make("pursuit", size=5, agents=3, evaders=2, sight=2, listed=True)
+    check_environment(listed)
+    for key in range(5):
+        plain = ENV.reset(random.key(key), ENV.params)[1].observation
+        rows = listed.reset(random.key(key), listed.params)[1].observation
+        for name in ENV.agents:
+            own, others = np.asarray(rows[name]["own"]), np.asarray(rows[name]["others"])
+            whole = np.concatenate([own[:3], others.ravel(), own[3:]])
+            np.testing.assert_array_equal(whole, plain[name])
+
+
 def test_evaders_flee_from_the_nearest_pursuer():
     # From the corner's neighbor, with a pursuer at its west: north, south or east are farther.
     place = [[2, 1], [4, 0], [4, 2], [2, 2], [0, 4]]
