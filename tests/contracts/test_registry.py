@@ -269,7 +269,7 @@ WHOLE = {
     "icpl": "agents that learn side by side, each from rollouts of its own",
     "igt_mpc": "games that every device draws and solves",
     "pragmatic_synthesizer": "examples of a small table, of which every device makes all",
-    "targeted_acquisition": "rounds of play, questions and cloning, which every device goes through",
+    "targeted_acquisition": "rounds of play, questions and cloning, all on every device",
 }
 
 
