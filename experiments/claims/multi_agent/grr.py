@@ -53,7 +53,7 @@ def learn(logits: Array) -> Array:
 
 def found_both(scores: Array) -> Array:
     """Return the share of rows of scores [rows, n] with cooperation and defection among them."""
-    return ((scores.max(1) > COOPERATE) & (scores.min(1) < DEFECT)).mean()
+    return ((scores.max(1) > COOPERATE) & (scores.min(1) < DEFECT)).mean(dtype=float)
 
 
 def ride(start: Array, key: Key, steps: int, length: float) -> bifurcations.Branches:
