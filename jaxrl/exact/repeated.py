@@ -19,6 +19,9 @@ Values = Callable[[Array], Array]  # parameters [2, ...] of two players -> their
 
 # Payoffs of cooperation and defection: years in prison, negated.
 PRISONERS_DILEMMA = np.array([[[-1.0, -3.0], [0.0, -2.0]], [[-1.0, 0.0], [-3.0, -2.0]]])
+MATCHING_PENNIES = np.array([[[1.0, -1.0], [-1.0, 1.0]], [[-1.0, 1.0], [1.0, -1.0]]])
+# Whether the other player defected, by player, in the rows of a strategy.
+_DEFECTED = np.array([[0, 0, 1, 0, 1], [0, 0, 0, 1, 1]], bool)
 
 
 def discounted_values(payoff: Array, strategies: Array, discount: float) -> Array:
@@ -28,11 +31,69 @@ def discounted_values(payoff: Array, strategies: Array, discount: float) -> Arra
     strategies: [2, 1 + A * A, A].
     discount: in [0, 1).
     """
+    strategies = jnp.asarray(strategies)
     joint = strategies[0][:, :, None] * strategies[1][:, None, :]  # [1 + A A, A, A]
     joint = joint.reshape(len(joint), -1)
     begin, then = joint[0], joint[1:]
-    visits = jnp.linalg.solve(jnp.eye(len(then)) - discount * then.T, begin)
+    visits = begin @ _inverse(jnp.eye(len(then), dtype=then.dtype) - discount * then)
     return (1 - discount) * payoff.reshape(2, -1) @ visits
+
+
+@jax.custom_jvp
+def _inverse(matrix: Array) -> Array:
+    """Return the inverse of a matrix whose diagonal dominates its rows.
+
+    Elimination without pivots, which such a matrix needs none of, since `jnp.linalg.inv` takes long
+    to compile in derivatives of learning steps.
+    """
+    inverse = jnp.eye(len(matrix), dtype=matrix.dtype)
+    for i in range(len(matrix)):
+        unit = jnp.zeros(len(matrix), matrix.dtype).at[i].set(1)
+        share = (matrix[:, i] - unit) / matrix[i, i]
+        matrix, inverse = (x - share[:, None] * x[i] for x in (matrix, inverse))
+    return inverse
+
+
+@_inverse.defjvp
+def _inverse_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    inverse = _inverse(*primals)
+    return inverse, -inverse @ tangents[0] @ inverse
+
+
+def remembering(logits: Array) -> Array:
+    """Return strategies [2, 5, 2] of the repeated prisoner's dilemma, of logits [2, 5] of
+    cooperation: in the first round, and after each pair of actions."""
+    cooperate = jax.nn.sigmoid(logits)
+    return jnp.stack([cooperate, 1 - cooperate], -1)
+
+
+def retaliating(logits: Array, forgive: float = -3.0) -> Array:
+    """Return strategies [2, 5, 2] of the small prisoner's dilemma, which has one logit for each
+    player.
+
+    logits: [2], of cooperation in the first round and after the other player cooperated.
+    forgive: logit of cooperation after the other player defected, for both.
+
+    Source: Lorraine et al., 2022, "Lyapunov exponents for diversity in differentiable games", as
+      public code that extends it has the game.
+    """
+    return remembering(jnp.where(_DEFECTED, forgive, logits[:, None]))
+
+
+def dilemma_and_pennies(logits: Array, weight: float, discount: float) -> Array:
+    """Return the values [2] of logits [2]: the small prisoner's dilemma (`retaliating`) with the
+    weight 1 - `weight`, and one round of matching pennies.
+
+    Between its parts, solutions change their stability; with the weight 1 learning turns around
+    the equilibrium, at logits of 0.
+
+    Source: as `retaliating`.
+    """
+    first = remembering(logits[:, None])[:, 0]
+    pennies = jnp.einsum("pab,a,b->p", jnp.asarray(MATCHING_PENNIES, first.dtype), *first)
+    payoff = jnp.asarray(PRISONERS_DILEMMA, first.dtype)
+    dilemma = discounted_values(payoff, retaliating(logits), discount)
+    return weight * pennies + (1 - weight) * dilemma
 
 
 def ascend(values: Values, params: Array, rate: Array | float) -> Array:

@@ -57,3 +57,34 @@ def test_steps_in_a_game_of_one_number_each():
     shaped = repeated.lola(values, jnp.array([x, y]), rate, look)
     expected = [x + rate * (y - 2 * look * x), y + rate * (-x - 2 * look * y)]
     np.testing.assert_allclose(shaped, expected, rtol=1e-6)
+
+
+def test_small_dilemma_retaliates_after_defection():
+    found = repeated.retaliating(jnp.array([2.0, -1.0]), forgive=-3.0)
+    cooperate, forgiven = 1 / (1 + np.exp([-2.0, 1])), 1 / (1 + np.exp(3.0))
+    for player, order in enumerate(([0, 1, 2, 3, 4], [0, 1, 3, 2, 4])):
+        p = cooperate[player]
+        np.testing.assert_allclose(
+            found[player, :, 0][np.array(order)], [p, p, forgiven, p, forgiven], rtol=1e-5
+        )
+
+
+def test_dilemma_and_pennies_are_mixed():
+    logits, tails = jnp.array([0.3, -0.8]), jnp.tanh(jnp.array([0.15, -0.4]))
+    pennies = tails.prod() * np.array([1, -1])  # 2 p - 1 = tanh(logit / 2)
+    strategies = repeated.retaliating(logits)
+    dilemma = sum_of_rounds(PRISONERS_DILEMMA, strategies, 0.9)
+    found = repeated.dilemma_and_pennies(logits, 0.25, 0.9)
+    np.testing.assert_allclose(found, 0.25 * pennies + 0.75 * dilemma, rtol=1e-4)
+
+
+def test_gradient_of_values_is_their_difference():
+    logits = jax.random.normal(random.key(0), (2, 5))
+    with jax.enable_x64():
+        value = lambda x: repeated.discounted_values(
+            PRISONERS_DILEMMA, repeated.remembering(x), 0.96
+        )[0]
+        logits, shift = jnp.asarray(logits, float), jax.random.normal(random.key(1), (2, 5))
+        difference = (value(logits + 1e-5 * shift) - value(logits - 1e-5 * shift)) / 2e-5
+        gradient = (jax.grad(value)(logits) * shift).sum()
+        np.testing.assert_allclose(gradient, difference, rtol=1e-6)
