@@ -1,4 +1,4 @@
-"""Which hyperparameters change nothing but themselves, found by tracing alone."""
+"""Find hyperparameters that change nothing but themselves, by tracing alone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def without_effect(env: Environment, algorithm: Algorithm) -> set[str]:
     stored = [hyper_name(path) for path, _ in paths]
     others = [name is None for name in stored]
 
-    def used(function, argument, names, outputs=None):
+    def names_read(function, argument, names, outputs=None):
         jaxpr = jax.make_jaxpr(function)(argument).jaxpr
         needed = partial_eval.dce_jaxpr(jaxpr, outputs or [True] * len(jaxpr.outvars))[1]
         return {name for name, is_needed in zip(names, needed, strict=True) if is_needed}
@@ -37,11 +37,11 @@ def without_effect(env: Environment, algorithm: Algorithm) -> set[str]:
         return policy.act(policy.state, timestep, policy.memory(3), random.key(2), greedy)[0]
 
     begin = functools.partial(start, algorithm, random.key(0))
-    effective = used(begin, values, sorted(values), others)
-    effective |= used(lambda run: advance(algorithm, run)[0], first, stored, others)
-    effective |= used(lambda run: algorithm.measure(run.state, run.key), first, stored)
+    effective = names_read(begin, values, sorted(values), others)
+    effective |= names_read(lambda run: advance(algorithm, run)[0], first, stored, others)
+    effective |= names_read(lambda run: algorithm.measure(run.state, run.key), first, stored)
     for policy_of in (algorithm.policy, functools.partial(evaluation_policy, algorithm)):
         for greedy in (True, False):
             acting = functools.partial(act, greedy=greedy, policy_of=policy_of)
-            effective |= used(acting, first, stored)
+            effective |= names_read(acting, first, stored)
     return values.keys() - effective

@@ -167,7 +167,7 @@ def test_shapes_that_do_not_fit_are_refused():
 
 
 def test_a_metric_of_the_loss_s_own_name_is_refused():
-    """It would take the place of the loss, and be descended."""
+    """A metric of that name would take the place of the loss, and be descended."""
     own = loss("a", name="loss", unit=PAIRS)(
         lambda net, x: LossOutput(total(x)[::2] * net.a(0), {"loss": total(x)[::2]})
     )

@@ -57,7 +57,7 @@ def test_what_is_left_of_the_return_falls_by_the_similarity_of_each_picture():
     after = dataclasses.replace(after, reward=jnp.float32(7.0))  # which is not read
     _, memory, _ = policy.act(policy.state, batch(after), memory, random.key(0), True)
     parts = run.state.agent.parts["encoder"].params
-    encoder = PairEncoder(env.observation_space, (8,), "relu", (2,), 4)
+    encoder = PairEncoder(env.observation_space, (8,), "relu", "lecun", (2,), 4)
     similar = encoder.apply(parts, after.observation[None], after.goal[None])
     assert -1 <= float(similar[0]) <= 1
     assert float(memory.to_go[0, -1]) == pytest.approx(0.5 - float(similar[0]) / 4, abs=1e-5)
