@@ -154,6 +154,16 @@ OPTIONAL = {
     **dict.fromkeys(("cal_ql", "combo", "cql"), ("alpha",)),  # unless it is learned
     **dict.fromkeys(("crl", "gciql"), ("extraction.cloning",)),
     **dict.fromkeys(("dpo", "evolve", "online_dpo", "rlhf_workflow", "spar"), ("temperature",)),
+    "temporal_self_rewarding": ("temperature",),
+    "oer": ("exploration_noise",),  # of TD3+BC; there is nothing to explore
+    "ta_lpg": (
+        *("prediction_entropy_weight", "entropy_weight", "signal_weight", "target_weight"),
+        *("baseline_learning_rate", "gae_lambda"),  # of the gradient alone
+    ),
+    "uni_o4": ("improvement", "expectile"),  # what another phase learns
+    "uni_o4_improvement": ("optimizer", "model", "target", "reward_scale", "discount", "alpha"),
+    "v_mpo": ("policy_bound",),
+    "vision_zero": ("high", "low"),
     "dreamer4_imagination": ("model",),  # what another phase learns
     "dreamer4_world_model": ("behavior",),
     "evolution_strategy": ("learning_rate", "weight_decay"),

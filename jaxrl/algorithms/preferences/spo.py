@@ -17,7 +17,7 @@ import dataclasses
 import jax.numpy as jnp
 
 from jaxrl import losses
-from jaxrl.algorithms.preferences.shared.games import check
+from jaxrl.algorithms.preferences.shared import games
 from jaxrl.algorithms.preferences.shared.measures import exact_scores, measure_game
 from jaxrl.algorithms.preferences.shared.reward_models import with_reward
 from jaxrl.algorithms.preferences.shared.settings import SMALL_PLAYED
@@ -26,6 +26,7 @@ from jaxrl.algorithms.tokens.rloo import Config as RLOOConfig
 from jaxrl.core.judges import judge_of, win_probabilities
 from jaxrl.core.types import Array, Batch, Environment
 from jaxrl.kit import AlgorithmBuilder, Net, Recipe, group
+from jaxrl.kit.acting import check_sampling
 from jaxrl.sources.pairs import judged_of
 
 
@@ -47,6 +48,12 @@ def recipe(env: Environment, config: Config) -> Recipe:
     paid = with_reward(rloo.recipe(env, config), reward)
     scores = {**paid.scores, **exact_scores(env, "preference_gap")}
     return dataclasses.replace(paid, scores=scores)
+
+
+def check(env: Environment, config: Config, name: str) -> None:
+    """Raise `UserError` as `games.check`, and for settings of sampling that have no effect."""
+    games.check(env, config, name)
+    check_sampling(env.action_space, config, name)
 
 
 spo = AlgorithmBuilder("spo", Config, recipe, check=check, measure=measure_game)
