@@ -199,19 +199,16 @@ def test_a_game_in_more_slots_is_the_same_game(present):
 def test_an_absent_agent_changes_nothing():
     """Whatever is written in the slot of an absent agent, an update learns the same."""
     agent = mra.agent(ENV, SETTINGS | {"num_envs": 4, "num_steps": 3})
-    names, shape, absent = (
-        ENV.agents,
-        (3, 4),
-        2,
-    )  # agent_2 is absent in some columns, agent_3 in all
+    rng, names, shape = np.random.default_rng(2), ENV.agents, (3, 4)
+    absent = 2  # agent_2 is absent in some columns, agent_3 in all
     there = np.ones((*shape, 4), bool)
     there[:, 1:, absent], there[..., 3] = False, False
     alive, no = jnp.asarray(there), jnp.zeros(shape, bool)
-    draw = lambda *more: jnp.asarray(RNG.normal(size=(*shape, *more)), jnp.float32)
+    draw = lambda *more: jnp.asarray(rng.normal(size=(*shape, *more)), jnp.float32)
     plain = [{n: {"own": draw(6), "others": draw(3, 3)} for n in names} for _ in range(2)]
     log_prob, reward = -jnp.abs(draw(4)), draw()
-    action = {n: jnp.asarray(RNG.integers(0, 5, shape)) for n in names}
-    latent, junk = jnp.asarray(RNG.integers(0, 3, (*shape, 4))), draw(4)
+    action = {n: jnp.asarray(rng.integers(0, 5, shape)) for n in names}
+    latent, junk = jnp.asarray(rng.integers(0, 3, (*shape, 4))), draw(4)
 
     def update(size):
         put = lambda x, mask: jnp.where(mask, x, size * junk.mean(-1).reshape(
@@ -253,7 +250,7 @@ def test_an_absent_agent_changes_nothing():
     jax.tree.map(near, expected, found)
     moved = jax.tree.map(lambda x, y: float(jnp.abs(x - y).max()), begun, expected[0])
     for name in (AGENTS, CRITIC, "relation", "posterior", "game"):
-        assert max(jax.tree.leaves(moved[name])) > 1e-5, name
+        assert max(jax.tree.leaves(moved[name])) > 5e-5, name
 
 
 # ------------------------------------------------------------------------------- latents and games
