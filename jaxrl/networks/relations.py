@@ -32,10 +32,8 @@ def others_there(alive: Array) -> Array:
 def masked_softmax(logits: Array, mask: Array) -> Array:
     """Return the softmax of logits [..., M] over those that a mask marks; 0 for all others, also
     where it marks none."""
-    top = jnp.where(mask, logits, -jnp.inf).max(-1, keepdims=True)
-    top = jax.lax.stop_gradient(jnp.where(jnp.isfinite(top), top, 0.0))
-    mass = jnp.where(mask, jnp.exp(jnp.where(mask, logits - top, 0.0)), 0.0)
-    return mass / jnp.maximum(mass.sum(-1, keepdims=True), 1e-8)
+    some = mask.any(-1, keepdims=True)  # else the softmax, and its gradient, would be NaN
+    return jnp.where(some, jax.nn.softmax(logits, where=mask | ~some), 0.0)
 
 
 class Relation(nn.Module):
