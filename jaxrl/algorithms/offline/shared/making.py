@@ -40,7 +40,7 @@ from jaxrl.core.types import (
     Tree,
     struct,
 )
-from jaxrl.datasets import cache
+from jaxrl.datasets import cache, files
 from jaxrl.datasets.data import Dataset, References, conform, join, score
 from jaxrl.datasets.transitions import from_streams
 from jaxrl.envs.policies import random_policy
@@ -90,7 +90,7 @@ def recipe(env: Environment) -> Recipe:
 
 def load(env: Environment, name: str, size: int = 50_000, seed: int = 0) -> Dataset:
     """Return the dataset `name` of `env`: one of `NAMES`, `scripted.NAMES` or
-    `imagined_tasks.NAMES`, or the path of a file in Minari's format.
+    `imagined_tasks.NAMES`, or the path of a file (see `datasets.files`).
 
     Datasets by name have about `size` steps, and are made from `seed` if they are not in the cache
     yet, which takes a training run. A name means the dataset even if there is a file of that name
@@ -104,10 +104,8 @@ def load(env: Environment, name: str, size: int = 50_000, seed: int = 0) -> Data
     if name in imagined_tasks.NAMES:
         return imagined_tasks.load(env, name, size, seed)
     if name not in NAMES:
-        if name.endswith((".hdf5", ".h5")) or os.path.exists(name):
-            from jaxrl.datasets import minari_format
-
-            return conform(minari_format.read(Path(name)), env)
+        if name.endswith(files.ENDINGS) or os.path.exists(name):
+            return conform(files.read(Path(name)), env)
         raise unknown("dataset or file", name, (*NAMES, *scripted.NAMES, *imagined_tasks.NAMES))
     if name in ("medium-expert", "mixed"):
         halves = [load(env, kind, size, seed) for kind in ("medium", "expert")]
@@ -206,8 +204,8 @@ def check_making(env: Environment, size: int) -> None:
     size."""
     if env.host:
         raise UserError(
-            f"'{env.name}' runs on the host, where no datasets are made; name a file in Minari's "
-            "format."
+            f"'{env.name}' runs on the host, where no datasets are made; name a file "
+            "(Minari's, D4RL's or Parquet)."
         )
     if env.max_steps is None:
         raise UserError(f"Datasets need whole episodes; '{env.name}' has no time limit.")
