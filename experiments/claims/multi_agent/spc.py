@@ -56,7 +56,7 @@ class Texts(NamedTuple):
 
 
 class Side(NamedTuple):
-    """How a side trains: whether the editor of games learns, whether games are shown texts instead,
+    """Training of a side: whether the editor of games learns, whether games are shown texts instead,
     and what the editor gets for a critic who is deceived."""
 
     evolves: Any = True
