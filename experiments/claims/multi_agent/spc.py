@@ -56,8 +56,8 @@ class Texts(NamedTuple):
 
 
 class Side(NamedTuple):
-    """Training of a side: whether the editor of games learns, whether games are shown texts instead,
-    and what the editor gets for a critic who is deceived."""
+    """Training of a side: whether the editor of games learns, whether games are shown texts
+    instead, and what the editor gets for a critic who is deceived."""
 
     evolves: Any = True
     taught: Any = False
