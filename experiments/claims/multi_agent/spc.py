@@ -180,7 +180,7 @@ def measure(key: Key, policy: Policy) -> Array:
     says = lambda x: odds(policy.critic, x) > 0
     right = says(draw_steps(right_key, kinds, kinds < 0))
     wrong = says(draw_steps(wrong_key, kinds, kinds >= 0))
-    return ((1 - right.mean()) + wrong.mean()) / 2
+    return (1 - right.mean(dtype=float) + wrong.mean(dtype=float)) / 2
 
 
 def results(loss: Loss, ours: Side, key: Key) -> dict[str, Array]:
