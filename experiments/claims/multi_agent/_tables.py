@@ -22,6 +22,7 @@ def net_of(logits: Array, hyper: Any) -> Any:
         hyper=hyper,
         actor_critic=lambda timestep, memory, method: (policy, jnp.zeros(logits.shape[:2])),
         network=lambda part: blank,
+        policy=policy,
     )
 
 

@@ -114,7 +114,7 @@ def objective(policy: Policy, begin: Policy, x: Texts, loss: Loss, paid: Array) 
     logits, action = write(x, policy)
     reader = jnp.repeat(jnp.arange(2), LENGTH)[:, None] + jnp.zeros_like(action)
     step = time_step(reader=reader)
-    reference = net_of(write(x, begin)[0], SETTINGS).actor_critic(step, (), "unroll")[0]
+    reference = net_of(write(x, begin)[0], SETTINGS).policy
     won = jnp.where(x.verdict == x.edited, 1.0, -1.0)  # by the critic
     sample = Sample(
         step,
