@@ -29,13 +29,13 @@ from jaxrl.algorithms.multi_agent.ssp import Config, proposer_reward
 from jaxrl.core.types import Array, Key
 
 POSSIBLE, NEW, PROMPTS = 128, 256, 32
-RUNS, UPDATES, RATE, SKILL = 24, 300, 0.3, 1.0
+RUNS, UPDATES, RATE, SKILL = 48, 300, 0.3, 1.0
 HARD = 0.5  # by how much the features of a question shrink, for a standard deviation of hardness
 VAGUE, TRUE = 0.5, 1.0  # noise of what shows truth to a proposer, and its weight at the beginning
 EVIDENCE, MISLEADS = 4.0, 0.1  # log-odds by evidence, and how often it shows another answer
 SETTINGS = Config()
 ATTEMPTS = SETTINGS.groups.answers
-BETTER, VERIFIED, TRUER, READ, HARDER = 0.15, 0.2, 0.2, 0.03, 0.5
+BETTER, VERIFIED, TRUER, READ, HARDER = 0.15, 0.2, 0.2, 0.02, 0.5
 Reward = Callable[..., Array]  # like `proposer_reward`
 
 
@@ -215,7 +215,9 @@ CLAIM = Exact(
     "one question is posed to each of 32 answers in an update, and steps are of plain gradient "
     "descent. Hardness is in standard deviations. Margins were set after a pilot of 16 other "
     "draws: 0.53 were right with the verifier, 0.16 without it; 0.90 of questions were true, 0.08 "
-    "without it, and 0.83 with a verifier that reads no evidence; they were harder by 1.1.",
+    "without it, and 0.83 with a verifier that reads no evidence; they were harder by 1.1. Second "
+    "design: the first took means of 24 draws and asked for 0.03 more true questions than without "
+    "evidence, of which one of five seeds lacked 0.003.",
     mutations=(
         Mutation(
             "questions that do not count are paid",
