@@ -102,6 +102,21 @@ def test_the_divergence_of_chains_is_that_of_their_laws(law):
     assert float(found.mean()) == pytest.approx(float(expected), abs=0.03)
 
 
+def test_the_divergence_from_an_equal_model_has_no_gradient(law):
+    """It is at its minimum, also through the states that the chain passes."""
+    base = exact_logits(law)
+
+    def divergence(scale):
+        logits = lambda string, level: scale * base(string, level)
+        begun, _ = drakes.soft_chain(
+            jax.random.key(0), logits, 64, (LENGTH, LETTERS), 4, 4, heat=1.0
+        )
+        return drakes.chain_divergence(logits, base, begun).mean()
+
+    assert abs(float(jax.grad(divergence)(1.0))) < 1e-5
+    assert abs(float(jax.grad(divergence)(1.5))) > 1e-3
+
+
 def test_scores_of_neighbors_are_ratios_of_the_law(law):
     string = jnp.asarray([[0, 1, 1], [1, 0, 0]])
     found = np.asarray(sepo.neighbor_scores(exact_logits(law), string, LETTERS)).reshape(2, 3, 2)
