@@ -75,10 +75,10 @@ class Strings:
 
         return look_up
 
-    def step(self, table: Array, number: int, steps: int) -> Array:
+    def step(self, table: Array, number: Array, steps: int) -> Array:
         """Return the probabilities [S, S] of the states after one of the steps of a chain."""
         now = one_hot(jnp.asarray(self.states), self.letters)
-        new = unmask(self.logits(table), now, jnp.asarray(float(number)), steps)
+        new = unmask(self.logits(table), now, number, steps)
         each = jnp.where(now[..., -1:] == 1, new, now)
         move = jnp.ones((len(now), 1))
         for place in range(self.length):
@@ -88,7 +88,10 @@ class Strings:
     def laws(self, table: Array, steps: int) -> Array:
         """Return the probabilities of all states before each step of a chain, and at its end, [K +
         1, S]."""
-        law = [jnp.zeros(len(self.states)).at[-1].set(1.0)]  # all masks
-        for number in range(steps):
-            law.append(law[-1] @ self.step(table, number, steps))
-        return jnp.stack(law)
+
+        def take(law: Array, number: Array) -> tuple[Array, Array]:
+            return law @ self.step(table, number, steps), law
+
+        masked = jnp.zeros(len(self.states)).at[-1].set(1.0)
+        end, before = jax.lax.scan(take, masked, jnp.arange(steps, dtype=float))
+        return jnp.concatenate([before, end[None]])
