@@ -85,7 +85,7 @@ class Law:
         own = self.covariance[np.ix_(known, known)] + 1e-12 * jnp.eye(int(known.sum()))
         return jnp.linalg.solve(own, self.covariance[known]).T
 
-    def given(self, known: np.ndarray, values: Array) -> Law:
+    def condition(self, known: np.ndarray, values: Array) -> Law:
         """Return the law where the numbers that are known, bool [D], have these values [K]."""
         gain = self.gain(known)
         mean = self.mean + gain @ (values - self.mean[known])

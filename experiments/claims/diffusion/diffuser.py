@@ -54,7 +54,7 @@ def errors_of(key: Key, guidance: float = 1.0, told: float = 1.0) -> dict[str, A
     law = x.law(HORIZON, rows)
     # An observation and a goal about as far from their means as those of data.
     values = law.mean[KNOWN.ravel()] + LOUD * jax.random.normal(keys[1], (2 * SIZE,))
-    exact = law.given(KNOWN.ravel(), values)
+    exact = law.condition(KNOWN.ravel(), values)
     pay = (
         jnp.zeros((HORIZON, WIDTH))
         .at[:, : SIZE + 1]
@@ -116,8 +116,8 @@ CLAIM = Exact(
     "afterwards.",
     left_out="Networks, local receptive fields, data from which plans are stitched, and long "
     "horizons. Systems are linear with Gaussian noise, plans have five steps, and the denoiser is "
-    "told what is known without noise, as in training here. The tolerance is of 200 denoising steps, "
-    "which leave covariances a tenth too small, and of 8,192 plans.",
+    "told what is known without noise, as in training here. The tolerance is of 200 denoising "
+    "steps, which leave covariances a tenth too small, and of 8,192 plans.",
     parts=(
         "jaxrl/algorithms/diffusion/diffuser.py",
         "jaxrl/diffusion/guidance.py",
