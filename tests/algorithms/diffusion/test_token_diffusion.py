@@ -102,6 +102,25 @@ def test_the_divergence_of_chains_is_that_of_their_laws(law):
     assert float(found.mean()) == pytest.approx(float(expected), abs=0.03)
 
 
+@pytest.mark.parametrize("seed", [1, 3])
+def test_the_divergence_has_its_gradient_through_both_models(law, seed):
+    """A chain's states move both models; without the frozen one's part the error is above 0.14."""
+    other = np.random.default_rng(seed).dirichlet(np.ones(8)).reshape(2, 2, 2).astype(np.float32)
+    way = np.random.default_rng(seed + 10).normal(size=(2, 2, 2)).astype(np.float32)
+
+    def tilt(t):
+        weight = law * jnp.exp(t * way)
+        return weight / weight.sum()
+
+    def divergence(t):
+        own, size = exact_logits(tilt(t)), (LENGTH, LETTERS)
+        begun, _ = drakes.soft_chain(jax.random.key(1), own, 4096, size, 16, 16, 0.1)
+        return drakes.chain_divergence(own, exact_logits(other), begun).mean()
+
+    expected = jax.grad(lambda t: (tilt(t) * jnp.log(tilt(t) / other)).sum())(0.0)
+    assert float(jax.jit(jax.grad(divergence))(0.0)) == pytest.approx(float(expected), abs=0.1)
+
+
 def test_scores_of_neighbors_are_ratios_of_the_law(law):
     string = jnp.asarray([[0, 1, 1], [1, 0, 0]])
     found = np.asarray(sepo.neighbor_scores(exact_logits(law), string, LETTERS)).reshape(2, 3, 2)

@@ -60,8 +60,8 @@ CASES = [
             "duration": rng.uniform(size=(3, 2)),
             "mask": STAYS[:, None],
         },
-        gradient=("log_rate",),
-        stopped=("base_log_rate", "duration"),
+        gradient=("log_rate", "base_log_rate"),
+        stopped=("duration",),
         time=("log_rate", "base_log_rate", "duration", "mask"),
         extremes=lambda rng: [
             {"mask": np.zeros((3, 1), bool)},
