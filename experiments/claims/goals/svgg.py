@@ -148,7 +148,7 @@ CLAIM = Exact(
     },
     tolerance=1e-6,
     effect=1e-2,
-    seeds=8,
+    seeds=6,
     minutes=2.0,
     mutations=(
         Mutation(
