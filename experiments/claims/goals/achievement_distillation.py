@@ -203,7 +203,7 @@ def with_matches_as_negatives(pairs: Any) -> Any:
     return dataclasses.replace(pairs, negative=same.argmax(-1))
 
 
-def padded(pairs: Any) -> Any:
+def count_padding(pairs: Any) -> Any:
     """Return pairs in which what pads a short episode counts as achievements."""
     exists = jnp.ones_like(pairs.own_exists)
     return dataclasses.replace(pairs, own_exists=exists, other_exists=exists)
@@ -243,7 +243,7 @@ CLAIM = Exact(
     errors=errors,
     planted={
         "negatives are matches": lambda key: compiled(key, 1.0, change=with_matches_as_negatives),
-        "padding counts as achievements": lambda key: compiled(key, 1.0, change=padded),
+        "padding counts as achievements": lambda key: compiled(key, 1.0, change=count_padding),
         "no memory": lambda key: compiled(key, 0.0),
     },
     tolerance=1e-6,

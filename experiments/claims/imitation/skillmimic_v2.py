@@ -56,13 +56,13 @@ def errors_of(key: Key, adaptive: float = 1.0, counted: bool = False) -> dict[st
     tasks = skillmimic.adaptive_starts(params, settings)
     blank = tasks.init(key, None, None)
 
-    def seen(reward: Array) -> Transition:
+    def observe(reward: Array) -> Transition:
         """Return the window that rewards make, in which zeros of masked steps may count."""
         x = window(reward, masked)
         return x if not counted else _tell(x, told)
 
     def move(state: Any, reward: Array) -> Any:
-        return tasks.update(state, None, seen(reward))
+        return tasks.update(state, None, observe(reward))
 
     known = jax.lax.scan(lambda s, _: (move(s, chance), None), blank, None, length=WINDOWS)[0]
     of_clips = chance.mean(1)
@@ -70,7 +70,7 @@ def errors_of(key: Key, adaptive: float = 1.0, counted: bool = False) -> dict[st
     wanted = jax.nn.softmax(-5 * of_clips)[:, None] * share / share.sum(1, keepdims=True)
     weights = skillmimic.sampling_weights(known, lengths, adaptive)
 
-    x = seen(chance)
+    x = observe(chance)
     pay = skillmimic.pay_masked_steps(x)
     skill = x.timestep.goal
     mean = lambda rows: (skill * (x.reward if rows is None else pay)[..., None]).sum((0, 1))
