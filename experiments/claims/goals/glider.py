@@ -22,7 +22,6 @@ STATES, WORDS, PLANS, MOVES = 5, 3, 2, 2
 GOAL, STEPS = STATES - 1, PLANS * (1 + MOVES)
 HIGH, LOW, EXPECTILE, TEMPERATURE, MOST = 0.9, 0.8, 0.8, 0.1, 100.0
 NOISE = 0.3  # share of tokens at random
-GAIN = 0.1  # of success
 ITERATIONS = 200
 CHOICES = [STATES, *[WORDS] * MOVES] * PLANS
 TEXTS = jnp.array(list(itertools.product(range(GOAL), *map(range, CHOICES))))  # start, tokens
@@ -55,7 +54,7 @@ def errors_of(key: Key, change: Change = lambda levels, *given: levels) -> dict[
     "plans", "words": of Q and V at the rest of the values' loss, beside dynamic programming; a
     plan earns what the texts' words earn after it, and words earn 1 at the subgoal. "success": what
     the probability that the goal is reached, where tokens are drawn by the weights of advantages,
-    lacks of that of the texts and `GAIN`.
+    lacks of that of the texts.
     change: of what decisions lead to.
     """
     ring = (jnp.arange(STATES)[:, None] + 1) % STATES
@@ -172,7 +171,7 @@ def errors_of(key: Key, change: Change = lambda levels, *given: levels) -> dict[
     return {
         "plans": gap[jnp.concatenate(own_plans)].max(),
         "words": gap[jnp.concatenate(own_words)].max(),
-        "success": jnp.maximum(cloned[:GOAL].mean() + GAIN - improved[:GOAL].mean(), 0),
+        "success": jnp.maximum(cloned[:GOAL].mean() - improved[:GOAL].mean(), 0),
     }
 
 
@@ -217,11 +216,12 @@ CLAIM = Exact(
     ),
     claim="Over all texts of a noisy expert the values of plans and words are at rest at those of "
     "dynamic programming, each at its own level; drawn by the weights of these advantages, tokens "
-    "reach the goal more often than the texts, by 0.1.",
+    "reach the goal more often than the texts.",
     left_out="Language models, networks, few texts, greedy tokens and fine-tuning online. That "
     "values are of tokens, and their equations, are the algorithm's choices.",
-    notes="In the configuration's maze, with networks, two levels at this temperature are below "
-    "cloning; with exact values they are not.",
+    notes="In the configuration's maze, with networks and greedy tokens, two levels at this "
+    "temperature are below cloning; with exact values and tokens that are drawn they are not. On 12 "
+    "other seeds, before the claim was declared, the gain in success was 0.02 to 0.23.",
     parts=(
         "jaxrl/algorithms/goals/glider.py",
         "jaxrl/algorithms/tokens/shared/token_values.py",
