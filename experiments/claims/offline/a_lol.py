@@ -17,12 +17,12 @@ from jaxrl.core.settings import Values, replace
 from jaxrl.core.types import Array, Key, TimeStep
 from jaxrl.networks.heads import Categorical
 
-LETTERS = 4  # an answer is two of them
+PROMPTS, LETTERS = 8, 4  # an answer is two letters
 ANSWERS = LETTERS**2
 FIRST, SECOND = jnp.divmod(jnp.arange(ANSWERS), LETTERS)
 JUNK = 0.5  # share of the texts that are written at random
 ENV = envs.make("judged_words")  # for its recipes alone
-GAIN = 0.02  # of the mean reward over that of all texts that beat the reference, at least
+GAIN = 0.1  # of the mean reward over that of all texts that beat the reference, at least
 NONE = jnp.zeros((2, ANSWERS))
 BLANK = TimeStep(NONE, NONE, NONE > 0, NONE > 0, NONE > 0)
 
@@ -89,18 +89,17 @@ def value_losses(value: Array, returns: Array) -> Array:
     return output.value
 
 
-@jax.jit
-def errors_of(
+def prompt_errors(
     key: Key, clip: Array | float, alike: Array | bool, other: Array | bool
 ) -> dict[str, Array]:
-    """Return the largest errors of these.
+    """Return the errors at one prompt.
 
     "value": the slope of the value's loss at the reference policy's expected return. "slope": of
     A-LoL's loss at some policy, over texts of the reference that are drawn by their advantages,
     beside the policy gradient of the mean squared positive advantage. "rest": the slope without a
     ratio at the law that is in proportion to texts and squared positive advantages, where half of
-    the texts are junk. "better": what the mean reward of that law lacks of that of all texts that
-    beat the reference plus `GAIN`.
+    the texts are junk. "gain": by how much the mean reward of that law exceeds that of all texts
+    that beat the reference.
     clip: range of the ratio. alike: whether all texts with a positive advantage are drawn alike.
     other: whether the value is that of the texts and not of the reference.
     """
@@ -144,8 +143,21 @@ def errors_of(
         "value": jnp.abs(slope_at(value)),
         "slope": largest([a - b for a, b in zip(found, wanted, strict=True)]),
         "rest": largest(rest),
-        "better": jnp.maximum(beats @ reward / beats.sum() + GAIN - resting @ reward, 0.0),
+        "gain": resting @ reward - beats @ reward / beats.sum(),
     }
+
+
+@jax.jit
+def errors_of(
+    key: Key, clip: Array | float, alike: Array | bool, other: Array | bool
+) -> dict[str, Array]:
+    """Return the largest errors over prompts, as `prompt_errors`, and "better", what the mean gain
+    lacks of `GAIN`."""
+    one = lambda key: prompt_errors(key, clip, alike, other)
+    found = jax.lax.map(one, jax.random.split(key, PROMPTS))
+    gain = found.pop("gain").mean()
+    largest = {name: error.max() for name, error in found.items()}
+    return {**largest, "better": jnp.maximum(GAIN - gain, 0.0)}
 
 
 def errors(key: Key) -> dict[str, Array]:
@@ -166,11 +178,12 @@ CLAIM = Exact(
     claim="Over texts of the reference that are drawn by their advantages, A-LoL without a bound "
     "of its ratio has the policy gradient of the mean squared positive advantage; without the "
     "ratio it rests at texts times squared advantages also where half is junk, whose mean reward "
-    "exceeds that of all texts that beat the reference by 0.02.",
+    "exceeds that of all texts that beat the reference by 0.1.",
     left_out="Networks, human preferences, diversity, and comparisons with other methods. The "
     "authors bound the ratio within 0.9 of 1, with which the slope is no longer that gradient: "
     "that is among the planted mistakes.",
-    notes="It was tried on other seeds before it was declared.",
+    notes="It was tried on other seeds before it was declared. A seed has eight prompts since the "
+    "second design, as with one the ratio may be within 0.9 of 1 by chance.",
     parts=(
         "jaxrl/algorithms/offline/a_lol.py",
         "jaxrl/algorithms/offline/a_lol_value.py",

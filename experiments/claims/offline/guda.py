@@ -89,7 +89,7 @@ def reaches(table: Array) -> Array:
         return (seen, done | after.terminated), None
 
     done = jnp.zeros(len(pairs), bool)
-    return jax.lax.scan(step, (begin, done), None, length=STEPS)[0][1].mean()
+    return jax.lax.scan(step, (begin, done), None, length=STEPS)[0][1].mean(dtype=float)
 
 
 @jax.jit
