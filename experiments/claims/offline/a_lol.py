@@ -201,12 +201,11 @@ CLAIM = Exact(
     minutes=1.0,
     mutations=(
         Mutation(
-            "negative advantages count",
+            "advantages are a filter alone",
             "jaxrl.losses:a_lol",
             lambda loss: (
-                lambda log_prob, reference, advantage, *rest: (
-                    loss(log_prob, reference, advantage, *rest)
-                    - loss(log_prob, reference, -advantage, *rest)
+                lambda log_prob, reference, advantage, *rest: loss(
+                    log_prob, reference, 1.0 * (advantage > 0), *rest
                 )
             ),
         ),

@@ -2,8 +2,8 @@
 for offline reinforcement learning", arXiv:2310.05422): MOPO whose rollouts go on from those of the
 model's transitions that look like the environment's.
 
-Each elite member draws `candidates` next observations. Of all of them one is chosen, with the
-chances softmax(r / temperature) (or the one with the largest r), where
+Each elite member draws `candidates` next observations. One of them all is chosen, with the chances
+softmax(r / temperature) (or the one with the largest r), where
 
     r(s, a, s') = -log(1 - mean_k D_k(s, a, s'))
 
@@ -47,7 +47,7 @@ class Config(mopo.Config):
     candidates: int = static(2, low=1)
     """Number of next observations that each elite member draws. 2: authors' code."""
     choice: str = static(SOFTMAX, choices=(SOFTMAX, BEST))
-    """How one of them is chosen: by chance (softmax), or the one with the largest dynamics reward
+    """Choice of one of them: by chance (softmax), or the one with the largest dynamics reward
     (best)."""
 
     choice_temperature: float = hyper(0.1, above=0)
