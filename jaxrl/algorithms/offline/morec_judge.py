@@ -173,10 +173,9 @@ def recipe(env: Environment, config: Config) -> Recipe:
         if PART in other.parts:  # more training of the same
             return other
         learned = other.parts["model"].params
-        taken = {
-            name: dataclasses.replace(own.parts[name], params=learned)
-            for name in ("model", "generator")
-        }
+        # A copy for one of them, since a step gives away its buffers.
+        both = {"model": learned, "generator": jax.tree.map(jnp.copy, learned)}
+        taken = {n: dataclasses.replace(own.parts[n], params=x) for n, x in both.items()}
         return dataclasses.replace(own, parts=own.parts | taken, extra=other.extra)
 
     return Recipe(

@@ -1,6 +1,8 @@
 """MOREC: which transitions its discriminators keep, judge and cut."""
 
+import dataclasses
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -124,6 +126,27 @@ def test_the_phases_hand_on_the_model_and_the_last_discriminators(no_training):
     for state in (taken, after):
         same(params(state, "judge"), params(judges[-1], "judge"))
     assert np.isfinite(metrics["imagined_reward"].total)
+
+
+@dataclasses.dataclass
+class Saved:
+    """A part or a state, as far as a warm start reads it."""
+
+    params: Any = None
+    parts: Any = None
+    extra: Any = None
+
+
+def test_the_generator_begins_as_a_copy_of_the_model():
+    """A step gives its buffers away, so no two parts may share one."""
+    recipe = morec_judge.recipe(ENV, Static(replace(morec_judge.Config(), SIZES)))
+    own = Saved(parts={"model": Saved(), "generator": Saved()})
+    learned = Saved(parts={"model": Saved({"w": jnp.arange(3.0)})}, extra="fit")
+    taken: Any = recipe.adopt(own, learned)  # type: ignore[misc]
+    model, generator = (taken.parts[name].params["w"] for name in ("model", "generator"))
+    np.testing.assert_array_equal(model, generator)
+    assert model.unsafe_buffer_pointer() != generator.unsafe_buffer_pointer()
+    assert taken.extra == "fit"
 
 
 def test_rollouts_that_could_not_be_cut_are_refused():
