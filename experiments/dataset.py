@@ -4,9 +4,9 @@ python experiments/dataset.py ENV NAME [--size 50000] [--seed 0] [--write FILE.h
 
 ENV: an environment's name. NAME: random, medium, expert, medium-replay, medium-expert or mixed;
 demonstrations, scripted, play or conservative, where the environment has an expert; imaginary or
-all-tasks in point mazes; made now if it does not exist yet; or the path of a file in Minari's
-format. --write: write it in Minari's format. --run: the scores of the agents trained in FOLDER, 0
-for the random policy and 100 for the expert.
+all-tasks in point mazes; made now if it does not exist yet; or the path of a file (Minari's,
+D4RL's or Parquet). --write: write it in Minari's format. --run: the scores of the agents trained in
+FOLDER, 0 for the random policy and 100 for the expert.
 """
 
 from __future__ import annotations

@@ -6,8 +6,9 @@ of these are refused: everything that is wanted is listed and checked first, and
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +33,28 @@ def read(path: Path, wanted: Callable[[tuple[str, ...]], bool]) -> dict[str, Any
     what is stored of it, or which are together over 1032 times the size of the file.
     """
     h5py = package()
+    with _file(path) as file:
+        listing = _list(h5py, file, (), wanted, {_address(h5py, file)})
+        _check_size(listing, path.stat().st_size)
+        return _load(listing)
+
+
+def members(path: Path) -> list[str]:
+    """Return the names at the root of a file. Raises `UserError`, which does not name the file, if
+    it cannot be opened as HDF5."""
+    with _file(path) as file:
+        return list(file)
+
+
+@contextlib.contextmanager
+def _file(path: Path) -> Iterator[Any]:
+    """Open a file; damage that is met while it is open becomes a `UserError`."""
+    h5py = package()
     try:
         if not path.is_file():
             raise UserError("there is no such file.")
         with h5py.File(path, "r") as file:
-            listing = _list(h5py, file, (), wanted, {_address(h5py, file)})
-            _check_size(listing, path.stat().st_size)
-            return _load(listing)
+            yield file
     except UserError:
         raise
     except DAMAGE as error:

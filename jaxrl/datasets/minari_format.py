@@ -21,7 +21,7 @@ from jaxrl.core.errors import UserError
 from jaxrl.core.types import Transition
 from jaxrl.datasets import hdf5
 from jaxrl.datasets.data import Dataset, References
-from jaxrl.datasets.transitions import FIELDS, from_episodes, spans
+from jaxrl.datasets.transitions import FIELDS, cut, from_episodes, spans
 
 MAIN = "main_data.hdf5"
 GOAL = ("observation", "desired_goal", "achieved_goal")  # of Gymnasium-Robotics' goal environments
@@ -124,7 +124,7 @@ def _write_episode(group: Any, number: int, x: Transition, rows: slice) -> None:
     group.attrs["id"] = number
     group.attrs["total_steps"] = rows.stop - rows.start
     _put(group, "observations", _observations(x, rows))
-    _put(group, "actions", _cut(x.action, rows))
+    _put(group, "actions", cut(x.action, rows))
     flags = {"rewards": x.reward, "terminations": x.terminated, "truncations": x.truncated}
     for name, values in flags.items():
         group.create_dataset(name, data=np.asarray(values)[rows])
@@ -143,10 +143,6 @@ def _observations(x: Transition, rows: slice) -> Any:
         return observation
     goal = whole(x.timestep.goal, x.next_timestep.goal)
     return dict(zip(GOAL, (observation, goal, np.zeros_like(goal)), strict=True))
-
-
-def _cut(tree: Any, rows: slice) -> Any:
-    return jax.tree.map(lambda leaf: np.asarray(leaf)[rows], tree)
 
 
 def _put(group: Any, name: str, tree: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -14,6 +14,7 @@ from jaxrl.core.types import TimeStep, Transition
 from jaxrl.datasets import arrays
 
 FIELDS = ("observations", "actions", "rewards", "terminations", "truncations")  # of an episode
+STEPS = ("observations", "actions", "rewards", "terminals")  # of rows that are steps
 
 
 def spans(transitions: Transition) -> list[slice]:
@@ -108,6 +109,68 @@ def from_episodes(episodes: Sequence[dict[str, Any]]) -> Transition:
     return concatenate(parts, [f"episode {i}" for i in range(len(parts))])
 
 
+def from_steps(steps: Mapping[str, Any]) -> Transition:
+    """Make transitions [N] from rows of steps, one episode after the other (D4RL's form).
+
+    `observations`, `actions`, `rewards` and `terminals` have a row for each step. `timeouts` may
+    mark other ends of episodes, and `next_observations` may be there. Rows after the last end are
+    an episode that counts as truncated.
+
+    Without `next_observations` nothing is known of what follows an episode's last row. If that row
+    terminates, its own observation takes the place of the next one, which no value is bootstrapped
+    from (but a model of dynamics learns that the state lasts). Otherwise the row is no step but the
+    end of the one before it, as in `qlearning_dataset` of D4RL.
+
+    Raises `UserError` for missing fields, fields whose numbers of rows differ, and what
+    `from_episodes` refuses.
+    """
+    missing = [name for name in STEPS if name not in steps]
+    if missing:
+        raise UserError(f"There are no {' and no '.join(missing)}.")
+    flags = {
+        name: arrays.cast(steps[name], bool, f"field '{name}'")
+        for name in ("terminals", "timeouts")
+        if name in steps
+    }
+    sizes = {name: np.shape(x)[:1] for name in steps for x in jax.tree.leaves(steps[name])}
+    if len(set(sizes.values())) > 1:
+        counts = ", ".join(f"{size[0] if size else 1} {name}" for name, size in sizes.items())
+        raise UserError(f"Each step needs a row of every field; there are {counts}.")
+    done = np.any(list(flags.values()), 0)
+    ends = np.flatnonzero(np.append(done[:-1], True)) + 1 if len(done) else []
+    episodes = [
+        _of_rows(steps, flags["terminals"], slice(a, b))
+        for a, b in zip([0, *ends[:-1]], ends, strict=True)
+    ]
+    return from_episodes([episode for episode in episodes if len(episode["rewards"])])
+
+
+def _of_rows(steps: Mapping[str, Any], terminals: np.ndarray, rows: slice) -> dict[str, Any]:
+    """Return the episode in some rows, as `from_episodes` takes it."""
+    last = slice(rows.stop - 1, rows.stop)
+    terminated = bool(terminals[rows.stop - 1])
+    after = steps.get("next_observations", steps["observations"] if terminated else None)
+    if after is None:  # the last row is the end of the step before it
+        rows, observed = slice(rows.start, rows.stop - 1), cut(steps["observations"], rows)
+    else:
+        observed = jax.tree.map(
+            lambda x, y: np.concatenate([x[rows], y[last]]), steps["observations"], after
+        )
+    number = rows.stop - rows.start
+    return {
+        "observations": observed,
+        "actions": cut(steps["actions"], rows),
+        "rewards": cut(steps["rewards"], rows),
+        "terminations": (np.arange(number) == number - 1) & terminated,
+        "truncations": np.zeros(number, bool),
+    }
+
+
+def cut(tree: Any, rows: slice) -> Any:
+    """Return the given rows of each leaf, as arrays."""
+    return jax.tree.map(lambda x: np.asarray(x)[rows], tree)
+
+
 def concatenate(parts: Sequence[Transition], names: Sequence[str]) -> Transition:
     """Concatenate the rows of all `parts`. Raises `UserError`, by their `names`, for a part whose
     rows do not have the structure and shape of the first."""
@@ -140,14 +203,13 @@ def _episode(number: int, episode: dict[str, Any]) -> Transition:
     truncated = (np.arange(steps) == steps - 1) & ~terminated
 
     def timestep(part: slice, reward, terminated, truncated, first) -> TimeStep:
-        cut = lambda tree: jax.tree.map(lambda x: np.asarray(x)[part], tree)
         return TimeStep(
-            cut(fields["observations"]),
+            cut(fields["observations"], part),
             reward,
             terminated,
             truncated,
             first,
-            goal=cut(fields["goal"]),
+            goal=cut(fields["goal"], part),
         )
 
     none, first = np.zeros(steps, bool), np.arange(steps) == 0

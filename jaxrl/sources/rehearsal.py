@@ -17,8 +17,8 @@ from jaxrl.core.types import REPLICATED, Array, Batch, Key, Source, Tree, struct
 class Reservoir:
     """A uniform sample of all columns so far, each of which is a window of one stream."""
 
-    transitions: Tree
-    """The columns, leaves [C, T, ...]."""
+    steps: Tree
+    """The columns' transitions, masks and weights, leaves [C, T, ...]."""
     memory: Tree
     """The memory before each column, leaves [C, ...]."""
     seen: Array
@@ -60,8 +60,8 @@ def rehearsal(source: Source, capacity: int, replays: int) -> Source:
         state = source.init(key, hyper, policy)
         shapes = jax.eval_shape(window, state, policy, key)
         room = lambda s: jax.ShapeDtypeStruct((capacity, *s.shape[1:]), s.dtype)
-        transitions, memory = trees.zeros(jax.tree.map(room, shapes))
-        return RehearsalState(state, Reservoir(transitions, memory, jnp.int32(0)))
+        steps, memory = trees.zeros(jax.tree.map(room, shapes))
+        return RehearsalState(state, Reservoir(steps, memory, jnp.int32(0)))
 
     def collect(state, policy, key):
         key, place_key = jax.random.split(key)
@@ -76,11 +76,16 @@ def rehearsal(source: Source, capacity: int, replays: int) -> Source:
     def sample(state, fresh, key):
         filled = jnp.minimum(state.reservoir.seen, capacity)
         index = jax.random.randint(key, (replays,), 0, filled)
-        old = jax.tree.map(lambda x: jnp.moveaxis(x[index], 0, 1), state.reservoir.transitions)
-        beside = lambda axis: lambda x, y: jnp.concatenate([x, y], axis)
+        transitions, mask, weight = jax.tree.map(
+            lambda new, old: jnp.concatenate([new, jnp.moveaxis(old[index], 0, 1)], 1),
+            (fresh.transitions, fresh.mask, fresh.weight),
+            state.reservoir.steps,
+        )
         return dataclasses.replace(
             fresh,
-            transitions=jax.tree.map(beside(1), fresh.transitions, old),
+            transitions=transitions,
+            mask=mask,
+            weight=weight,
             memory=jax.tree.map(
                 lambda x, y: jnp.concatenate([x, y[index]]), fresh.memory, state.reservoir.memory
             ),
@@ -111,20 +116,21 @@ def rehearsal(source: Source, capacity: int, replays: int) -> Source:
 
 
 def by_column(batch: Batch) -> tuple[Tree, Tree]:
-    """Return the transitions of a batch with leaves [B, T, ...], and its memory [B]."""
-    return jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), batch.transitions), batch.memory
+    """Return the transitions, mask and weights of a batch, leaves [B, T, ...], and its memory [B]."""
+    steps = batch.transitions, batch.mask, batch.weight
+    return jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), steps), batch.memory
 
 
 def offer(reservoir: Reservoir, columns: tuple[Tree, Tree], key: Key) -> Reservoir:
     """Offer `columns`, leading axis [B], to the reservoir, and return it."""
-    capacity = jax.tree.leaves(reservoir.transitions)[0].shape[0]
+    capacity = jax.tree.leaves(reservoir.steps)[0].shape[0]
     number = jax.tree.leaves(columns[0])[0].shape[0]
     count = reservoir.seen + jnp.arange(number)  # columns that were offered before each
     drawn = jnp.floor(jax.random.uniform(key, (number,)) * (count + 1)).astype(jnp.int32)
     place = jnp.where(count < capacity, count, drawn)  # a place beyond the end is dropped
     put = lambda x, y: x.at[place].set(y, mode="drop")
     return Reservoir(
-        jax.tree.map(put, reservoir.transitions, columns[0]),
+        jax.tree.map(put, reservoir.steps, columns[0]),
         jax.tree.map(put, reservoir.memory, columns[1]),
         reservoir.seen + number,
     )

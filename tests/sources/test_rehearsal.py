@@ -1,5 +1,7 @@
 """Old windows beside fresh ones, each of the old ones equally likely."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -29,8 +31,8 @@ def test_every_column_is_equally_likely_to_be_kept():
         return jax.lax.scan(window, empty, steps)[0]
 
     many = jax.jit(jax.vmap(life))(jax.random.split(random.key(0), 4000))
-    assert (many.seen == 60).all() and (many.transitions >= 0).all()
-    kept = np.bincount(np.asarray(many.transitions).ravel(), minlength=60) / 4000
+    assert (many.seen == 60).all() and (many.steps >= 0).all()
+    kept = np.bincount(np.asarray(many.steps).ravel(), minlength=60) / 4000
     np.testing.assert_allclose(kept.mean(), 0.1)
     # Sixths of the run: none is favored by more than chance and collisions explain.
     np.testing.assert_allclose(kept.reshape(6, 10).mean(1), 0.1, atol=0.008)
@@ -69,6 +71,22 @@ def test_fresh_columns_come_first_and_old_ones_are_whole_windows():
         assert metrics["rehearsal_filled"].value() == min(4 * window, 8) / 8
     assert len(found) > 1
     np.testing.assert_array_equal(batch.env_steps, 4 * 12)
+
+
+def test_old_columns_keep_their_masks():
+    plain = rollouts(make("corners"), 4, 3)
+
+    def sample(state, fresh, key):
+        batch = plain.sample(state, fresh, key)
+        return dataclasses.replace(batch, mask=batch.transitions.extras["window"] % 2 == 0)
+
+    source = rehearsal(dataclasses.replace(plain, sample=sample), capacity=8, replays=6)
+    state = source.init(random.key(0), {}, policy(0))
+    for window in range(1, 4):
+        state, fresh, _ = jax.jit(source.collect)(state, policy(window), random.key(window))
+    batch = jax.jit(source.sample)(state, fresh, random.key(9))
+    assert batch.mask.shape == (3, 10) and 0 < batch.mask[:, 4:].sum() < 18
+    np.testing.assert_array_equal(batch.mask, batch.transitions.extras["window"] % 2 == 0)
 
 
 def test_sizes():

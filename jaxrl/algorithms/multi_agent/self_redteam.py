@@ -40,14 +40,17 @@ class Config(Clipped):
     kl: Divergence = Divergence(weight=0.01)
 
 
-def recipe(env: Environment, config: Config) -> Recipe:
-    def judge(net: Net, batch: Batch) -> dict[str, Array]:
-        attacker = component_at_end(batch, "attacker")
-        paid = jnp.stack([attacker, jnp.zeros_like(attacker)])  # the defender's is the reward
-        to_come = turns.to_come_in_turns(batch, paid)
-        return {"advantage": losses.standardize(to_come, batch.mask)}
+def judge_roles(net: Net, batch: Batch) -> dict[str, Array]:
+    """Return the rewards to come at each token in its role's utterance, standardized over the
+    tokens of both roles."""
+    attacker = component_at_end(batch, "attacker")
+    paid = jnp.stack([attacker, jnp.zeros_like(attacker)])  # the defender's is the reward
+    to_come = turns.to_come_in_turns(batch, paid)
+    return {"advantage": losses.standardize(to_come, batch.mask)}
 
-    return on_answers(env, config, judge, (surrogate_loss,), kl_in_reward=True)
+
+def recipe(env: Environment, config: Config) -> Recipe:
+    return on_answers(env, config, judge_roles, (surrogate_loss,), kl_in_reward=True)
 
 
 def check(env: Environment, config: Any, name: str) -> None:

@@ -156,12 +156,15 @@ def _reset(pose: bool, key: Key, params: Params) -> tuple[State, TimeStep]:
     low, high = jnp.asarray(params.low), jnp.asarray(params.high)
     pusher, target, goal = low + numbers[:3] * (high - low)
     angle, goal_angle = (2 * numbers[3] - 1) * params.angle_range
-    # A pusher that would overlap the object is moved off it, away from its center.
+    # A pusher that would overlap the object is moved off it, away from its center, or to its other
+    # side where the table ends.
     clear = push_table.shape_of(params).radius + params.pusher_radius
     between = pusher - target
     distance = vectors.norm(between)
     away = jnp.where(distance > 1e-6, between / distance, jnp.asarray([-1.0, 0.0]))
-    pusher = jnp.where(distance < clear, target + clear * away, pusher)
+    fits = (jnp.abs(target + clear * away) <= jnp.asarray(params.table) - params.pusher_radius).all()
+    moved = target + jnp.where(fits, clear, -clear) * away
+    pusher = jnp.where(distance < clear, moved, pusher)
     if pose:
         goal = jnp.concatenate([goal, jnp.stack([jnp.cos(goal_angle), jnp.sin(goal_angle)])])
     none = jnp.zeros(2)

@@ -113,7 +113,8 @@ def test_the_phases_hand_on_the_model_and_the_last_discriminators(no_training):
         lambda a, b: (a != b).any(), params(judges[1], "generator"), params(model, "model")
     )
     assert any(jax.tree.leaves(differs))
-    # After 2, 4, 6 and 8 gradient steps one is kept, the last three in all; the fourth has the first one's place.
+    # After 2, 4, 6 and 8 gradient steps one is kept, the last three in all; the fourth has the
+    # place of the first.
     current = lambda i: params(judges[i], "discriminator")["params"]
     held = lambda i: params(judges[i], "judge")["params"]["values"]
     for i, kept in {2: (2, 2, 2), 4: (2, 4, 4), 8: (8, 4, 6)}.items():

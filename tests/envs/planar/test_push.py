@@ -13,7 +13,7 @@ import pytest
 from jaxrl.core.errors import UserError
 from jaxrl.core.random import key as fast_key
 from jaxrl.envs import check_environment, make
-from jaxrl.envs.planar import shapes
+from jaxrl.envs.planar import push_table, shapes
 
 COPIES = 64
 
@@ -191,3 +191,14 @@ def test_wrong_options_are_rejected():
     ):
         with pytest.raises(UserError, match=message):
             make("push", **options)
+
+
+@pytest.mark.parametrize("shape", ["disc", "box", "t"])
+def test_the_pusher_starts_on_the_table_and_off_the_object(shape):
+    env = make("push", shape=shape)
+    starts = jax.jit(jax.vmap(lambda key: env.reset(key, env.params)[1].observation))
+    observation = np.asarray(starts(jax.random.split(fast_key(0), 4096)))
+    pusher, center = observation[:, :2], observation[:, 4:6]
+    radius = float(push_table.shape_of(env.params).radius)
+    assert np.abs(pusher).max() <= 0.5 - 0.03 + 1e-6
+    assert np.linalg.norm(pusher - center, axis=-1).min() >= radius + 0.03 - 1e-6

@@ -25,8 +25,8 @@ class Data(offline.Data):
 
     name: str = "medium-replay"
     """Dataset: random, medium, expert, medium-replay or medium-expert (mixed), made at first use;
-    demonstrations; a file in Minari's format; or empty for none. Demonstrations are played by the
-    environment's own expert."""
+    demonstrations; the path of a file (Minari's, D4RL's or Parquet); or empty for none.
+    Demonstrations are played by the environment's own expert."""
 
     def steps(self, env: Environment) -> Transition:
         """Return the steps [N] of the dataset, which is made now if it is not in the cache.

@@ -16,8 +16,8 @@ class Demonstrations:
     """Steps of an expert."""
 
     name: str = "expert"
-    """Dataset to imitate: expert, medium, ..., made at first use, or the path of a file in
-    Minari's format."""
+    """Dataset to imitate: expert, medium, ..., made at first use, or the path of a file
+    (Minari's, D4RL's or Parquet)."""
     size: int = static(50_000, low=1)
     """Number of steps in a dataset that is made."""
     seed: int = static(0, low=0, high=2**32 - 1)

@@ -44,7 +44,7 @@ from jaxrl.core.types import (
     Tree,
     struct,
 )
-from jaxrl.datasets import cache
+from jaxrl.datasets import cache, files
 from jaxrl.datasets.data import Dataset, References, conform, join, score
 from jaxrl.datasets.transitions import from_streams, without_region
 from jaxrl.envs.policies import random_policy
@@ -96,7 +96,7 @@ def recipe(env: Environment) -> Recipe:
 
 def load(env: Environment, name: str, size: int = 50_000, seed: int = 0) -> Dataset:
     """Return the dataset `name` of `env`: one of `NAMES`, `HOLES`, `scripted.NAMES` or
-    `imagined_tasks.NAMES`, or the path of a file in Minari's format.
+    `imagined_tasks.NAMES`, or the path of a file (see `datasets.files`).
 
     Datasets by name have about `size` steps, and are made from `seed` if they are not in the cache
     yet, which takes a training run. A name means the dataset even if there is a file of that name
@@ -112,10 +112,8 @@ def load(env: Environment, name: str, size: int = 50_000, seed: int = 0) -> Data
     if name in HOLES:
         return with_hole(load(env, "medium-replay", size, seed), env, name)
     if name not in NAMES:
-        if name.endswith((".hdf5", ".h5")) or os.path.exists(name):
-            from jaxrl.datasets import minari_format
-
-            return conform(minari_format.read(Path(name)), env)
+        if name.endswith(files.ENDINGS) or os.path.exists(name):
+            return conform(files.read(Path(name)), env)
         known = (*NAMES, *HOLES, *scripted.NAMES, *imagined_tasks.NAMES)
         raise unknown("dataset or file", name, known)
     if name in ("medium-expert", "mixed"):
@@ -231,8 +229,8 @@ def check_making(env: Environment, size: int) -> None:
     size."""
     if env.host:
         raise UserError(
-            f"'{env.name}' runs on the host, where no datasets are made; name a file in Minari's "
-            "format."
+            f"'{env.name}' runs on the host, where no datasets are made; name a file "
+            "(Minari's, D4RL's or Parquet)."
         )
     if env.max_steps is None:
         raise UserError(f"Datasets need whole episodes; '{env.name}' has no time limit.")

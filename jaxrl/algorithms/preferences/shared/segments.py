@@ -90,7 +90,8 @@ class Segments:
 
     name: str = "medium-replay"
     """Dataset: random, medium, expert, medium-replay or medium-expert (mixed), made at first use.
-    Or a path of a file in Minari's format, or empty for data that each run plays for itself."""
+    Or the path of a file (Minari's, D4RL's or Parquet), or empty for data that each run plays for
+    itself."""
     data_size: int = static(50_000, low=1)
     """Number of steps of a dataset that is made, or that a run plays for itself."""
     data_seed: int = static(0, low=0, high=2**32 - 1)
