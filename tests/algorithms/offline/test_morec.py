@@ -86,8 +86,7 @@ def test_log_odds_are_bounded_and_rescaled():
 
 @pytest.mark.slow
 def test_the_phases_hand_on_the_model_and_the_last_discriminators(no_training):
-    """The generator begins as the model, every second discriminator is kept, and what judges and
-    the model are then frozen."""
+    """Every second discriminator is kept, and what judges and the model are then frozen."""
     tiny = lambda module: {k: v for k, v in module.TINY.items() if k != "env"}
     first = dynamics_module.dynamics_model(ENV, tiny(dynamics_module))
     second = morec_judge.morec_judge(ENV, SIZES | {"kept": 3, "data.updates": 1})
@@ -108,11 +107,6 @@ def test_the_phases_hand_on_the_model_and_the_last_discriminators(no_training):
     model, judges, taken, after, metrics = run(random.key(0))
     params = lambda state, part: state.parts[part].params
     same = functools.partial(jax.tree.map, np.testing.assert_array_equal)
-    same(params(judges[0], "generator"), params(model, "model"))
-    differs = jax.tree.map(
-        lambda a, b: (a != b).any(), params(judges[1], "generator"), params(model, "model")
-    )
-    assert any(jax.tree.leaves(differs))
     # After 2, 4, 6 and 8 gradient steps one is kept, the last three in all; the fourth has the
     # place of the first.
     current = lambda i: params(judges[i], "discriminator")["params"]
@@ -138,15 +132,11 @@ class Saved:
     extra: Any = None
 
 
-def test_the_generator_begins_as_a_copy_of_the_model():
-    """A step gives its buffers away, so no two parts may share one."""
+def test_the_model_is_taken_over_and_the_generator_is_not():
     recipe = morec_judge.recipe(ENV, Static(replace(morec_judge.Config(), SIZES)))
-    own = Saved(parts={"model": Saved(), "generator": Saved()})
-    learned = Saved(parts={"model": Saved({"w": jnp.arange(3.0)})}, extra="fit")
-    taken: Any = recipe.adopt(own, learned)  # type: ignore[misc]
-    model, generator = (taken.parts[name].params["w"] for name in ("model", "generator"))
-    np.testing.assert_array_equal(model, generator)
-    assert model.unsafe_buffer_pointer() != generator.unsafe_buffer_pointer()
+    own = Saved(parts={"model": Saved(), "generator": Saved("own")})
+    taken: Any = recipe.adopt(own, Saved(parts={"model": Saved("model")}, extra="fit"))  # type: ignore[misc]
+    assert taken.parts["model"].params == "model" and taken.parts["generator"].params == "own"
     assert taken.extra == "fit"
 
 
