@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -26,6 +27,32 @@ def returns(transitions: Transition) -> np.ndarray:
     """Return the undiscounted return of each episode, float64 [episodes]."""
     starts = np.flatnonzero(transitions.first)
     return np.add.reduceat(np.asarray(transitions.reward, np.float64), starts)
+
+
+def without_region(transitions: Transition, values: np.ndarray, share: float) -> Transition:
+    """Return the transitions [N] without the `share` of them whose `values` [N, D] are nearest to
+    the mean, in standard deviations: data with a hole.
+
+    An episode is cut where steps are left out: the step before counts as truncated, and the next
+    one that is left as the first of an episode.
+
+    Raises `UserError` if no transition is left.
+    """
+    spread = values.std(0)
+    offset = (values - values.mean(0)) / np.where(spread > 0, spread, 1)
+    distance = np.sqrt(np.square(offset).mean(-1))
+    kept = distance > np.quantile(distance, share)
+    if not kept.any():
+        raise UserError("No transition is left beside the hole; all have the same values.")
+    before, after = np.roll(kept, 1), np.roll(kept, -1)  # episodes are whole, so ends do not matter
+    first = np.asarray(transitions.first) | ~before
+    truncated = np.asarray(transitions.truncated) | (~after & ~np.asarray(transitions.terminated))
+    x = dataclasses.replace(
+        transitions,
+        timestep=dataclasses.replace(transitions.timestep, first=first),
+        next_timestep=dataclasses.replace(transitions.next_timestep, truncated=truncated),
+    )
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[kept], x)
 
 
 def from_streams(transitions: Transition, size: int | None = None) -> Transition:

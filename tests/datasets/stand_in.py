@@ -17,7 +17,7 @@ def no_training(monkeypatch):
     """Replace every dataset that a training run would make by a few random steps."""
 
     def load(env: Environment, name: str, size: int = 50_000, seed: int = 0) -> Dataset:
-        assert name in (*making.NAMES, *scripted.NAMES, *imagined_tasks.NAMES)
+        assert name in (*making.NAMES, *making.HOLES, *scripted.NAMES, *imagined_tasks.NAMES)
         steps = making.record(env, random_policy(env), random.key(seed), min(size, 400))
         return Dataset(name, steps, References(0.0, 1.0))
 

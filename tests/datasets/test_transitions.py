@@ -51,6 +51,21 @@ def test_fewer_episodes_are_spread_over_the_recording():
         transitions.from_streams(jax.tree.map(lambda x: x[:2], framed))
 
 
+def test_a_region_is_left_out_and_episodes_are_cut_there():
+    parts = [episode(5, True, False), episode(4, False, True, start=2.0)]
+    whole = transitions.from_episodes(parts)  # observations 0 to 4, and 2 to 5
+    left = transitions.without_region(whole, whole.observation, 0.4)
+    # The mean is 2.67: those at 2 and 3, and at 2 and 3 in the second episode, are nearest.
+    np.testing.assert_array_equal(left.observation[:, 0], [0, 1, 4, 4, 5])
+    np.testing.assert_array_equal(left.next_observation[:, 0], [1, 2, 5, 5, 6])
+    np.testing.assert_array_equal(left.first, [1, 0, 1, 1, 0])
+    np.testing.assert_array_equal(left.terminated, [0, 0, 1, 0, 0])
+    np.testing.assert_array_equal(left.truncated, [0, 1, 0, 0, 1])
+    assert len(Dataset("with a hole", left)) == 5  # which checks that episodes are whole
+    with pytest.raises(UserError, match="No transition is left beside the hole"):
+        transitions.without_region(whole, 0 * whole.observation, 0.5)
+
+
 def test_files_have_one_observation_more_than_steps():
     x = transitions.from_episodes([episode(3, True, False), episode(2, False, True, start=10.0)])
     np.testing.assert_array_equal(x.observation[:, 0], [0, 1, 2, 10, 11])

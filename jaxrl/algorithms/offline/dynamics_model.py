@@ -1,6 +1,7 @@
 """An ensemble of probabilistic models of an environment's dynamics and reward (Chua et al., 2018,
 "Deep reinforcement learning in a handful of trials using probabilistic dynamics models",
-arXiv:1805.12114), learned from a dataset: the first phase of `mopo`, `ravl` and `combo`.
+arXiv:1805.12114), learned from a dataset: the first phase of `mopo`, `ravl`, `combo` and
+`morec`.
 
 Each member learns from a bootstrap sample of its own. Some transitions are held out of learning;
 the error on them is logged, and chooses the members that draw rollouts later, as in MOPO (Yu et
@@ -37,6 +38,7 @@ from jaxrl.core.types import Array, Batch, Environment, Source, Transition
 from jaxrl.kit import AlgorithmBuilder, LossOutput, Net, Recipe, group, loss, static
 from jaxrl.kit.groups import Optimizer
 from jaxrl.kit.normalization import add
+from jaxrl.kit.recipe import Act
 from jaxrl.networks.heads import check_action_space
 from jaxrl.networks.rewarded_dynamics import StepPrediction
 from jaxrl.sources.held_out import held_out
@@ -79,11 +81,17 @@ def model_loss(net: Net, x: Transition) -> LossOutput:
     return LossOutput((weight * each).sum(0), {"squared_error": error})
 
 
-def recipe(env: Environment, config: Config) -> Recipe:
+def act_at_random(env: Environment) -> Act:
+    """Return a policy of random actions, for a phase that learns no policy."""
+
     def act(net, timestep, memory, key, greedy):
         keys = jax.random.split(key, len(timestep.reward))
         return jax.vmap(lambda key: spaces.sample(env.action_space, key))(keys), memory, {}
 
+    return act
+
+
+def recipe(env: Environment, config: Config) -> Recipe:
     def update(net: Net, batch: Batch) -> Net:
         x, fit = batch.transitions, net.extra
         observation = x.timestep.observation.reshape(len(x.reward), -1)
@@ -106,7 +114,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
     return Recipe(
         parts={"model": model_part(env, config.model, config.optimizer)},
-        act=act,
+        act=act_at_random(env),
         losses=(model_loss,),
         update=update,
         extra=first_fit(env, config.model),

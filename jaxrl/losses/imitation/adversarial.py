@@ -6,6 +6,8 @@ the expert's data and near 0 on the policy's.
 
 from __future__ import annotations
 
+import math
+
 import jax
 import jax.numpy as jnp
 
@@ -22,6 +24,7 @@ __all__ = [
     "dagger_mixing",
     "density_ratio",
     "drail_logits",
+    "dynamics_reward",
     "feature_gap",
     "gradient_penalty",
     "kernel_reward",
@@ -104,6 +107,23 @@ def drail_logits(expert_error: Array, agent_error: Array) -> Array:
     Example: `losses.drail_logits(expert_error, agent_error)`
     """
     return agent_error - expert_error
+
+
+@check_arguments
+def dynamics_reward(logits: Array) -> Array:
+    """MOREC's reward of a transition, from discriminators of different times of their training.
+
+    -log(1 - mean_k D_k), D_k = sigmoid(logits_k)
+
+    Args: logits: [..., K], log-odds that the transition is a true one and not a model's.
+    Returns: [...], at least 0; that of `adversarial_reward` for one discriminator.
+    Gradients: none: this is a reward.
+    Source: Luo et al., 2024, "Reward-consistent dynamics models are strongly generalizable for
+      offline reinforcement learning", and its published code (without its bounds).
+    Example: `losses.dynamics_reward(logits)`
+    """
+    doubt = jax.nn.log_sigmoid(-jax.lax.stop_gradient(logits))
+    return math.log(logits.shape[-1]) - jax.nn.logsumexp(doubt, axis=-1)
 
 
 @check_arguments

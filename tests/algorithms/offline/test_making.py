@@ -10,9 +10,11 @@ from jaxrl import envs
 from jaxrl.algorithms.offline.shared import making
 from jaxrl.algorithms.policy_gradient.ppo import ppo
 from jaxrl.commands import command_line
+from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.settings import replace
 from jaxrl.datasets.data import Dataset, References
+from jaxrl.envs.policies import random_policy
 from tests.datasets.files import counted_steps, environment
 from tests.learning.probes import PROBES, probe
 
@@ -54,6 +56,24 @@ def test_datasets_are_made_once(small, capsys):
         x, y = sets[name].transitions, again[name].transitions
         np.testing.assert_array_equal(x.observation, y.observation)
         np.testing.assert_array_equal(x.action, y.action)
+
+
+@pytest.mark.parametrize("name", making.HOLES)
+def test_data_with_a_hole_lack_a_region(monkeypatch, name):
+    env = envs.make("pendulum")
+    steps = making.record(env, random_policy(env), random.key(0), 400)
+    whole = Dataset("medium-replay", steps, References(-1000.0, -100.0))
+    monkeypatch.setattr(making.cache, "load", lambda *_, **__: whole)
+    left = making.load(env, name)
+    assert left.name == name and left.references == whole.references
+    assert len(left) == pytest.approx(0.8 * len(whole), abs=2)
+    values = lambda x: x.transitions.observation if name == "state-hole" else x.transitions.action
+    every = np.asarray(values(whole), np.float64)
+    distance = lambda x: np.square((np.asarray(x) - every.mean(0)) / every.std(0)).mean(-1)
+    assert distance(values(left)).min() > np.quantile(distance(every), 0.19)
+    with pytest.raises(UserError, match=r"^A hole in (action|observation)s needs one Box of real"):
+        grid = envs.make("cartpole" if name == "action-hole" else "multi_room")
+        making.with_hole(whole, grid, name)
 
 
 def test_settings_that_no_dataset_can_be_made_with():

@@ -51,6 +51,12 @@ CASES = [
         gradient=("expert_error", "agent_error"),
     ),
     Case(
+        losses.dynamics_reward,
+        lambda rng: {"logits": rng.normal(size=(B, 3))},
+        stopped=("logits",),
+        extremes=lambda rng: [{"logits": np.full((B, 3), x)} for x in (300.0, -300.0)],
+    ),
+    Case(
         losses.density_ratio,
         lambda rng: {**logits(rng), "prior": 0.3},
         gradient=("logits",),
@@ -320,3 +326,11 @@ def test_boundaries_by_a_loop():
     assert 3 < expected.sum() < 40
     jump = jnp.float32([0.1, 0.1, 0.1, 5.0, 0.1, 0.1])
     np.testing.assert_array_equal(losses.skill_boundaries(jump, 1.0), [0, 0, 0, 1, 0, 0])
+
+
+def test_the_dynamics_reward_is_of_the_mean_probability():
+    logits = np.random.default_rng(3).normal(size=(B, 4)).astype(np.float32)
+    mean = (1 / (1 + np.exp(-logits))).mean(-1)
+    np.testing.assert_allclose(losses.dynamics_reward(logits), -np.log(1 - mean), rtol=1e-5)
+    one = losses.adversarial_reward(logits[:, 0], "positive")
+    np.testing.assert_allclose(losses.dynamics_reward(logits[:, :1]), one, rtol=1e-5)

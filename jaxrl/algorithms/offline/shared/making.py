@@ -6,6 +6,9 @@
     expert          steps of the best policy of the run
     medium-replay   experience that training collected until the medium policy was reached
     medium-expert   as many steps of medium as of expert; "mixed" is another name for it
+    state-hole      medium-replay without the fifth of steps whose observations are nearest to the
+                    mean, in standard deviations; episodes are cut there
+    action-hole     the same by actions
 
 D4RL trained soft actor-critic; here it is PPO, whose policies act as in training, by sampling.
 Datasets of scripted players (`scripted`) and of imaginary rollouts (`imagined_tasks`) need no
@@ -29,6 +32,7 @@ from jaxrl.algorithms.policy_gradient.ppo import ppo
 from jaxrl.core import random, settings
 from jaxrl.core.errors import UserError, unknown
 from jaxrl.core.learn import learn
+from jaxrl.core.spaces import Box
 from jaxrl.core.train import advance, start
 from jaxrl.core.types import (
     Algorithm,
@@ -42,12 +46,14 @@ from jaxrl.core.types import (
 )
 from jaxrl.datasets import cache, files
 from jaxrl.datasets.data import Dataset, References, conform, join, score
-from jaxrl.datasets.transitions import from_streams
+from jaxrl.datasets.transitions import from_streams, without_region
 from jaxrl.envs.policies import random_policy
 from jaxrl.evaluation.evaluate import evaluate
 
 KINDS = ("random", "medium", "expert", "medium-replay")
 NAMES = (*KINDS, "medium-expert", "mixed")
+HOLES = ("state-hole", "action-hole")
+HOLE = 0.2  # share of the steps that lie in a hole
 PARTS = 40  # moments of the run at which its policy may be taken
 MEDIUM = 40.0  # score at which a policy counts as medium
 EPISODES = 64  # episodes of an evaluation
@@ -89,7 +95,7 @@ def recipe(env: Environment) -> Recipe:
 
 
 def load(env: Environment, name: str, size: int = 50_000, seed: int = 0) -> Dataset:
-    """Return the dataset `name` of `env`: one of `NAMES`, `scripted.NAMES` or
+    """Return the dataset `name` of `env`: one of `NAMES`, `HOLES`, `scripted.NAMES` or
     `imagined_tasks.NAMES`, or the path of a file (see `datasets.files`).
 
     Datasets by name have about `size` steps, and are made from `seed` if they are not in the cache
@@ -103,10 +109,13 @@ def load(env: Environment, name: str, size: int = 50_000, seed: int = 0) -> Data
         return scripted.load(env, name, size, seed)
     if name in imagined_tasks.NAMES:
         return imagined_tasks.load(env, name, size, seed)
+    if name in HOLES:
+        return with_hole(load(env, "medium-replay", size, seed), env, name)
     if name not in NAMES:
         if name.endswith(files.ENDINGS) or os.path.exists(name):
             return conform(files.read(Path(name)), env)
-        raise unknown("dataset or file", name, (*NAMES, *scripted.NAMES, *imagined_tasks.NAMES))
+        known = (*NAMES, *HOLES, *scripted.NAMES, *imagined_tasks.NAMES)
+        raise unknown("dataset or file", name, known)
     if name in ("medium-expert", "mixed"):
         halves = [load(env, kind, size, seed) for kind in ("medium", "expert")]
         return join(name, halves)
@@ -118,6 +127,22 @@ def load(env: Environment, name: str, size: int = 50_000, seed: int = 0) -> Data
         recipe=dataclasses.asdict(recipe(env)),
         make=lambda: make(env, size, seed),
     )
+
+
+def with_hole(data: Dataset, env: Environment, name: str) -> Dataset:
+    """Return `data` without the steps that lie in a hole; `name` is one of `HOLES`.
+
+    Raises `UserError` for observations or actions that are not all real numbers.
+    """
+    states = name == "state-hole"
+    what, space = ("observation", env.observation_space) if states else ("action", env.action_space)
+    if not isinstance(space, Box) or not np.issubdtype(space.dtype, np.floating):
+        raise UserError(
+            f"A hole in {what}s needs one Box of real numbers; those of '{env.name}' are {space!r}."
+        )
+    x = data.transitions
+    values = np.asarray(x.observation if states else x.action, np.float64).reshape(len(data), -1)
+    return Dataset(name, without_region(x, values, HOLE), data.references)
 
 
 @struct
