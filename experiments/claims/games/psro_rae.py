@@ -16,7 +16,7 @@ from jaxrl.exact.meta_games import META
 from jaxrl.tasks import pool
 
 GAMES, ACTIONS, RISK = 64, 4, 1.0
-NEAR = np.asarray([0.01, 0.1, 0.3], np.float64)  # steps from a mixture towards others
+NEAR = np.asarray([0.01, 0.1, 0.3], np.float64)  # steps from a mixture toward others
 SOLVED, UNSOLVED = 0.005, 0.1  # largest gain at an equilibrium; share of games without one
 CALMER = 0.8  # largest share of the variance that is left
 Solver = Callable[[Array, Array, Array | float], Array]  # payoff, mask, risk -> mixture
@@ -83,7 +83,7 @@ def measure(key: Key, solve: Solver, worth: Worth) -> Mapping[str, Any]:
     found = {name: look(payoff) for name, payoff in kinds.items()}
     neutral = jax.vmap(lambda x: META["risk_averse"](x, jnp.ones(ACTIONS, bool), 0.0))(drawn)
     before = jax.vmap(lambda own, x: moments(own, own, x)[1])(neutral, drawn).mean()
-    unsolved = (found["random"][0] > SOLVED).mean()
+    unsolved = (found["random"][0] > SOLVED).mean(dtype=float)
 
     hunts = jax.vmap(stag_hunt)(jax.random.split(keys[1], GAMES))
 
