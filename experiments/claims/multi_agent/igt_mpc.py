@@ -137,7 +137,7 @@ CLAIM = Claim(
     notes="The value alone is learned from the same games as if cars could not collide, so it "
     "looks as far ahead and knows nothing of the other car; both networks are planned with alike. "
     "The learning rate, the same for both, and the number of games are of two pilots on other "
-    "seeds, in which 144,000 steps at 3e-3 did not tell the two values apart. A second design: the "
-    "first was untestable, since the MPC, which learns nothing, was to gain on itself; now it is to "
-    "gain on random play.",
+    "seeds, in which 144,000 steps at 3e-3 did not tell the two values apart. A second design: "
+    "the first was untestable, since the MPC, which learns nothing, was to gain on itself; now it "
+    "is to gain on random play.",
 )
