@@ -28,7 +28,7 @@ Discounts = Callable[..., tuple[Array, Array]]
 
 @struct
 class Process:
-    """What a team of two meets whose players act by their skills, which are given as a pair."""
+    """Environment of a team of two players who act by their skills, which are given as a pair."""
 
     begin: Array  # [S]
     transition: Array  # [S, P, S]

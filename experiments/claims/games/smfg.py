@@ -73,12 +73,12 @@ def network(game: Game, leader: Array, follower: Array) -> Any:
     def linear(weights: Array) -> Callable[[TimeStep], Array]:
         return lambda t: (t.observation @ weights[1:] + weights[0])[..., None]
 
-    def earned(timestep: TimeStep) -> Array:
+    def follower_reward(timestep: TimeStep) -> Array:
         kind, _, led, done, _, _, mean = jnp.moveaxis(timestep.observation, -1, 0)
         pull = game.own * kind + game.led * led + game.crowd * mean
         return -jnp.square(done) / 2 + done * pull + game.shared * mean
 
-    def gained(timestep: TimeStep) -> Array:
+    def leader_reward(timestep: TimeStep) -> Array:
         state, _, done, _, _, mean = jnp.moveaxis(timestep.observation, -1, 0)
         return (
             -jnp.square(done) / 2 + done * (game.need * state + game.reply * mean)
@@ -88,8 +88,8 @@ def network(game: Game, leader: Array, follower: Array) -> Any:
     return SimpleNamespace(
         government=linear(leader),
         households=linear(follower),
-        government_critic=gained,
-        households_critic=earned,
+        government_critic=leader_reward,
+        households_critic=follower_reward,
     )
 
 
@@ -187,5 +187,10 @@ CLAIM = Exact(
             "followers forget the leader", "jaxrl.algorithms.games.smfg:follow", forget_leader
         ),
     ),
+    diagnosis="The leader's loss takes the followers' answer to its own action as given, as the "
+    "method says, so it ends where it would if both moved at once: its gain by what the answer "
+    "changes, reply m + goal of it, is missing. In an economy of many steps this is missing in each "
+    "step; what the answer changes later is in the critic. A gradient through the answer would "
+    "end at the commitment.",
     notes="A seed has 64 states of 5 followers each. Solutions are derived by hand.",
 )
