@@ -189,8 +189,7 @@ CLAIM = Exact(
     ),
     diagnosis="The leader's loss takes the followers' answer to its own action as given, as the "
     "method says, so it ends where it would if both moved at once: its gain by what the answer "
-    "changes, reply m + goal of it, is missing. In an economy of many steps this is missing in each "
-    "step; what the answer changes later is in the critic. A gradient through the answer would "
-    "end at the commitment.",
+    "changes is missing. In an economy of many steps this is missing in each step; what the answer "
+    "changes later is in the critic. A gradient through the answer would end at the commitment.",
     notes="A seed has 64 states of 5 followers each. Solutions are derived by hand.",
 )
