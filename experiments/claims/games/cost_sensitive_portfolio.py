@@ -148,11 +148,11 @@ def errors(key: Key) -> Mapping[str, Any]:
 def forget_holdings(move: Any) -> Any:
     """Stop the gradient of what is held after a step."""
 
-    def moved(weights: Array, relatives: Array) -> tuple[Array, Array]:
+    def wrong(weights: Array, relatives: Array) -> tuple[Array, Array]:
         growth, held = move(weights, relatives)
         return growth, jax.lax.stop_gradient(held)
 
-    return moved
+    return wrong
 
 
 CLAIM = Exact(
