@@ -3,9 +3,9 @@ one: the regret of granting loans to groups of which no one tells of another."""
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from experiments.evidence.course import Course, end
@@ -36,11 +36,11 @@ def lending(name: str, candidates: int, quota: int) -> Arena:
 
 
 def flat(infer: Any) -> Any:
-    """Learn the weights and keep the precision of the belief before any label."""
+    """Learn the weights and keep the precision, as if labels told nothing of certainty."""
 
     def wrong(self: Any, belief: Any, *more: Array) -> Any:
         after = infer(self, belief, *more)
-        return after.replace(precision=jnp.eye(self.width + 1) / self.deviation**2)
+        return dataclasses.replace(after, precision=belief.precision)
 
     return wrong
 
