@@ -165,6 +165,6 @@ CLAIM = Claim(
     "where it stays, 5.32 (entry at 3 ticks) and 7.29. The rule's entry is chosen by these, so it "
     "is the best static rule in hindsight. Before it was declared, pilots where the mean jumps in "
     "1 of 50 steps had 2.8 (4 other seeds), as the best rule there, also with three times the "
-    "steps; who infers the mean has 3.9 there, so there was little to gain. A pilot of this design had 2.34 "
-    "(4 other seeds, a step size of 1e-3) where the mean jumps.",
+    "steps; who infers the mean has 3.9 there, so there was little to gain. A pilot of this "
+    "design had 2.34 (4 other seeds, a step size of 1e-3) where the mean jumps.",
 )
