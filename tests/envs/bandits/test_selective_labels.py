@@ -116,3 +116,16 @@ def test_bad_structure_is_one_sentence(settings, match):
 @pytest.mark.slow
 def test_the_environment_keeps_every_rule():
     envs.check_environment(envs.make("selective_labels", delay=1, **SETTINGS), steps=16)
+
+
+def test_the_value_of_one_choice_is_that_of_playing_and_of_enumeration():
+    env = envs.make("selective_labels", presence=0.4, **SETTINGS | {"quota": 1})
+    scores = np.random.default_rng(0).normal(size=5)
+    *_, timestep = play(env, lambda state, key: jnp.asarray(scores)[state.kinds])
+    regret = timestep.metrics["regret"][:, -1].mean() / ROUNDS
+    best = selection.value_of_one(selection.type_rewards(env.params), env.params, N)
+    found = selection.value_of_one(scores, env.params, N)
+    np.testing.assert_allclose(best - found, regret, rtol=0.1)
+    whole = envs.make("selective_labels", **SETTINGS | {"quota": 1}).params
+    expected = selection.value(scores, whole, N, 1)
+    np.testing.assert_allclose(selection.value_of_one(scores, whole, N), expected, rtol=1e-5)
