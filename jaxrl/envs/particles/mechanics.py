@@ -147,7 +147,10 @@ def make_particles(
     count = len(s.agents)
     bodies = count + s.balls
     movers = np.arange(bodies) >= bool(s.words)
-    pairs = np.outer(s.collides, s.collides) & ~np.eye(len(s.collides), dtype=bool)
+    # Forces come from what can collide alone, and act on movers: other pairs are not computed.
+    hitting = np.flatnonzero(s.collides)
+    pairs = (s.collides[:bodies, None] & s.collides) & ~np.eye(bodies, len(s.collides), dtype=bool)
+    pairs = pairs[:, hitting]
 
     def channels(state: State, params: Params) -> tuple[dict[str, Array], dict[str, Tree]]:
         seen = dict(s.see(state))
@@ -178,11 +181,11 @@ def make_particles(
         force = force_of(action) * params.accel[:, None]
         if s.balls:
             force = jnp.concatenate([force, jnp.zeros((s.balls, 2))])
-        gap, away = _gaps(state.place, params)
+        gap, away = _gaps(state.place, params, bodies, hitting)
         margin = params.contact_margin
         depth = jnp.maximum(-gap, 0) + margin * jnp.log1p(jnp.exp(-jnp.abs(gap) / margin))
         press = params.contact_force * depth * pairs
-        force += (press[..., None] * away).sum(1)[:bodies] * movers[:, None]
+        force += (press[..., None] * away).sum(1) * movers[:, None]
         place = state.place.at[:bodies].add(state.velocity * params.dt)
         velocity = (1 - params.damping) * state.velocity + force * params.dt
         speed = vectors.norm(velocity)[:, None]
@@ -238,10 +241,12 @@ def make_particles(
     return time_limit(environment, s.steps)
 
 
-def _gaps(place: Array, params: Params) -> tuple[Array, Array]:
+def _gaps(
+    place: Array, params: Params, bodies: int | None = None, to: np.ndarray | slice = slice(None)
+) -> tuple[Array, Array]:
     """Return the distances between edges [E, E], negative where two overlap, and the unit vectors
-    [E, E, 2] to each from each other."""
-    between = place[:, None] - place
+    [E, E, 2] to each from each other; or of the first `bodies` and those at `to` alone."""
+    between = place[:bodies, None] - place[to]
     distance = vectors.norm(between)
     radius: Any = jnp.asarray(params.radius)
-    return distance - radius[:, None] - radius, between / distance[..., None]
+    return distance - radius[:bodies, None] - radius[to], between / distance[..., None]
