@@ -96,7 +96,7 @@ def uphill(key: Key, number: int) -> tuple[Array, Array]:
     all_choose = lambda z: jax.nn.softmax(z)[:, 1].prod()
     true = jax.grad(all_choose)(logits[0])
 
-    def sampled(z):
+    def reinforce(z):
         said = losses.at_action(jax.nn.log_softmax(z), actions).sum(1)
         return losses.policy_gradient(said, reward).sum()
 
@@ -120,7 +120,7 @@ def uphill(key: Key, number: int) -> tuple[Array, Array]:
         return total
 
     rises = lambda loss: ((-jax.grad(loss)(logits) * true).sum((1, 2)) > 1e-12).mean(dtype=float)
-    return rises(sampled), rises(of_maddpg)
+    return rises(reinforce), rises(of_maddpg)
 
 
 # ------------------------------------------------------------------------- Markov games
@@ -139,7 +139,7 @@ def draw(key: Key) -> Game:
     return Game(transition, reward, ended, policy, behavior)
 
 
-def chosen(game: Game) -> tuple[Array, Array]:
+def choose(game: Game) -> tuple[Array, Array]:
     """Return what each agent's policy chooses in each state, int [S]."""
     state = np.arange(STATES)
     return game.policy[0, state // SEEN], game.policy[1, state % SEEN]
@@ -147,7 +147,7 @@ def chosen(game: Game) -> tuple[Array, Array]:
 
 def exact_values(game: Game) -> Array:
     """Return the values [S, 2, 2, agent] of joint actions that the policies follow."""
-    one, two = chosen(game)
+    one, two = choose(game)
     follows = jnp.zeros((STATES, STATES, ACTIONS, ACTIONS))
     follows = follows.at[np.arange(STATES), np.arange(STATES), one, two].set(1.0)
     step = game.transition * ~game.ended * SETTINGS.discount
@@ -216,14 +216,14 @@ def learn(key: Key, game: Game, behavior: Array, agent: int, look: Lookup) -> Ar
 def of_others_now(game: Game, agent: int) -> Array:
     """Return the behavior in which the other agent follows its policy."""
     other = 1 - agent
-    plays = jax.nn.one_hot(chosen(game)[other], ACTIONS)
+    plays = jax.nn.one_hot(choose(game)[other], ACTIONS)
     plays = plays[:, None, :] if other else plays[:, :, None]
     return jnp.broadcast_to(plays, game.behavior.shape) / (STATES * ACTIONS)
 
 
 def beside_policy(game: Game, table: Array, agent: int) -> Array:
     """Return the values [S, 2] of an agent's actions where the other follows its policy."""
-    other = chosen(game)[1 - agent]
+    other = choose(game)[1 - agent]
     return jnp.take_along_axis(
         table if agent == 0 else table.swapaxes(1, 2), other[:, None, None], 2
     )[..., 0]
