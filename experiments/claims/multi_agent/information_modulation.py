@@ -89,13 +89,18 @@ def compare_blind(key: Key) -> Mapping[str, Any]:
 @jax.enable_x64(False)  # the environment and the networks compute in float32
 def errors(key: Key) -> Mapping[str, Any]:
     """Return by how much a governor leaves what is claimed."""
-    return compare(key)
+    return as_float64(compare(key))
 
 
 @jax.enable_x64(False)
 def blind(key: Key) -> Mapping[str, Any]:
     """Return by how much a governor that sees nothing leaves what is claimed."""
-    return compare_blind(key)
+    return as_float64(compare_blind(key))
+
+
+def as_float64(found: Mapping[str, Array]) -> dict[str, Any]:
+    """Return the same numbers in float64."""
+    return {name: np.float64(value) for name, value in found.items()}
 
 
 def credit_later(gae: Callable[..., Array]) -> Callable[..., Array]:

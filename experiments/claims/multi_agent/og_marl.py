@@ -162,13 +162,18 @@ def measure_plain(key: Key) -> Mapping[str, Any]:
 @jax.enable_x64(False)  # networks and their optimizers compute in float32
 def errors(key: Key) -> Mapping[str, Any]:
     """Return by how much means over games leave what is claimed."""
-    return compare(key)
+    return as_float64(compare(key))
 
 
 @jax.enable_x64(False)
 def without_penalty(key: Key) -> Mapping[str, Any]:
     """Return the error of plain QMIX."""
-    return measure_plain(key)
+    return as_float64(measure_plain(key))
+
+
+def as_float64(found: Mapping[str, Array]) -> dict[str, Any]:
+    """Return the same numbers in float64."""
+    return {name: np.float64(value) for name, value in found.items()}
 
 
 def reward_unknown(cql: Callable[..., Array]) -> Callable[..., Array]:
