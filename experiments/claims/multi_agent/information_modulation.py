@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.claims.preferences._regressions import shortfall
+from experiments.claims.preferences._regressions import as_float64, shortfall
 from experiments.evidence.declare import Exact, Mutation, Paper
 from jaxrl import envs
 from jaxrl.algorithms.policy_gradient.ppo import ppo
@@ -96,11 +96,6 @@ def errors(key: Key) -> Mapping[str, Any]:
 def blind(key: Key) -> Mapping[str, Any]:
     """Return by how much a governor that sees nothing leaves what is claimed."""
     return as_float64(compare_blind(key))
-
-
-def as_float64(found: Mapping[str, Array]) -> dict[str, Any]:
-    """Return the same numbers in float64."""
-    return {name: np.float64(value) for name, value in found.items()}
 
 
 def credit_later(gae: Callable[..., Array]) -> Callable[..., Array]:

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.claims.preferences._regressions import shortfall
+from experiments.claims.preferences._regressions import as_float64, shortfall
 from experiments.evidence.declare import Exact, Mutation, Paper
 from jaxrl.algorithms.multi_agent.maicq import maicq
 from jaxrl.algorithms.multi_agent.qmix_cql import qmix_cql
@@ -169,11 +169,6 @@ def errors(key: Key) -> Mapping[str, Any]:
 def without_penalty(key: Key) -> Mapping[str, Any]:
     """Return the error of plain QMIX."""
     return as_float64(measure_plain(key))
-
-
-def as_float64(found: Mapping[str, Array]) -> dict[str, Any]:
-    """Return the same numbers in float64."""
-    return {name: np.float64(value) for name, value in found.items()}
 
 
 def reward_unknown(cql: Callable[..., Array]) -> Callable[..., Array]:
