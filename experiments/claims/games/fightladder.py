@@ -120,8 +120,8 @@ CLAIM = Exact(
     effect=0.1,
     seeds=10,
     minutes=3.0,
-    diagnosis="In one of ten seeds the six responses earned 0.889 of what exact ones do, and in the "
-    "others more than 0.9: a response that stops at a local optimum misses enough to show in "
+    diagnosis="In one of ten seeds the six responses earned 0.889 of what exact ones do, and in "
+    "the others more than 0.9: a response that stops at a local optimum misses enough to show in "
     "the sum of six. No response earned too much, and no payoff was off.",
     mutations=(
         Mutation(
