@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -36,6 +37,11 @@ def minimum_of_policies(expectation: Callable[[Array], Array], begin: Array, by:
 def shortfall(found: Array, least: Array | float) -> Array:
     """Return by how much something is below the least that it should be."""
     return jnp.maximum(least - found, 0)
+
+
+def as_float64(errors: Mapping[str, Array]) -> dict[str, Any]:
+    """Return errors of what was computed in float32 in float64, as exact claims give them."""
+    return {name: np.float64(error) for name, error in errors.items()}
 
 
 def fit_linear(pairs: Array, first: Array) -> Array:
