@@ -116,7 +116,7 @@ def rehearsal(source: Source, capacity: int, replays: int) -> Source:
 
 
 def by_column(batch: Batch) -> tuple[Tree, Tree]:
-    """Return the transitions, mask and weights of a batch, leaves [B, T, ...], and its memory [B]."""
+    """Return a batch's transitions, mask and weights, leaves [B, T, ...], and its memory [B]."""
     steps = batch.transitions, batch.mask, batch.weight
     return jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), steps), batch.memory
 

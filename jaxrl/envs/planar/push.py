@@ -162,7 +162,9 @@ def _reset(pose: bool, key: Key, params: Params) -> tuple[State, TimeStep]:
     between = pusher - target
     distance = vectors.norm(between)
     away = jnp.where(distance > 1e-6, between / distance, jnp.asarray([-1.0, 0.0]))
-    fits = (jnp.abs(target + clear * away) <= jnp.asarray(params.table) - params.pusher_radius).all()
+    fits = (
+        jnp.abs(target + clear * away) <= jnp.asarray(params.table) - params.pusher_radius
+    ).all()
     moved = target + jnp.where(fits, clear, -clear) * away
     pusher = jnp.where(distance < clear, moved, pusher)
     if pose:

@@ -110,9 +110,9 @@ def ctmc_kl(
       mask: broadcasts to [T, ...], true where a step counts; None: everywhere.
     Returns: [...], whose mean over paths is the divergence; infinite where only the fine-tuned
       process can jump.
-    Gradients: none flow into `duration`. They flow into `base_log_rate`, since a reparameterized path
-      moves the states at which both rates are taken; the frozen model's parameters are the caller's
-      to freeze.
+    Gradients: none flow into `duration`. They flow into `base_log_rate`, since a reparameterized
+      path moves the states at which both rates are taken; the frozen model's parameters are the
+      caller's to freeze.
     Source: Wang et al., 2024, "Fine-tuning discrete diffusion models via reward optimization with
       applications to DNA and protein design" and its published code.
     Example: `losses.ctmc_kl(log_rate, base_log_rate, duration, mask).mean()`

@@ -24,9 +24,9 @@ class Data(offline.Data):
     `demonstrations` is played by the environment's own expert."""
 
     name: str = "medium-replay"
-    """Dataset: random, medium, expert, medium-replay or medium-expert (mixed), made at first use;
-    demonstrations; the path of a file (Minari's, D4RL's or Parquet); or empty for none.
-    Demonstrations are played by the environment's own expert."""
+    """Dataset: random, medium, expert, medium-replay, medium-expert (mixed), demonstrations; a file
+    (Minari's, D4RL's or Parquet); or empty for none. It is made at first use; demonstrations are
+    played by the environment's own expert."""
 
     def steps(self, env: Environment) -> Transition:
         """Return the steps [N] of the dataset, which is made now if it is not in the cache.
