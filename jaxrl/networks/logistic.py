@@ -44,7 +44,7 @@ class Logistic:
         """Draw weights from the belief, [count, F + 1], with `scale` times its deviations."""
         root = jnp.linalg.cholesky(belief.precision)
         noise = jax.random.normal(key, (count, self.width + 1))
-        # One solve for all samples: a solve for each is ten times slower on CPUs.
+        # One solve for all samples; vmapped, each sample has a solve of its own.
         away = jax.scipy.linalg.solve_triangular(root.T, noise.T, lower=False).T
         return belief.mean + scale * away
 
