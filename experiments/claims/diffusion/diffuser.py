@@ -70,7 +70,7 @@ def errors_of(key: Key, guidance: float = 1.0, told: float = 1.0) -> dict[str, A
         said = predict(noisy, level).reshape(len(noisy), -1) @ pay
         return jnp.broadcast_to(said[:, None, None], (*noisy.shape[:2], 1))
 
-    recipe = diffuser.recipe(ENV, Static(CONFIG))
+    recipe = diffuser.recipe(ENV, Static(CONFIG))  # pyright: ignore[reportArgumentType]
 
     def plan(key: Key, guidance: Array | float) -> Array:
         net: Any = SimpleNamespace(

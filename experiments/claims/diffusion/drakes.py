@@ -42,7 +42,7 @@ def objective(table: Array, base: Array, steps: int, beta: float) -> Array:
 def gradient_of_loss(key: Key, table: Array, base: Array, heat: float, beta: float) -> Array:
     """Return the gradient of DRAKES's loss, as an ascent."""
     config = replace(drakes.Config(), {"steps": STEPS, "soft_steps": STEPS})
-    recipe = drakes.recipe(ENV, Static(config))
+    recipe = drakes.recipe(ENV, Static(config))  # pyright: ignore[reportArgumentType]
 
     def surrogate(table: Array) -> Array:
         net: Any = SimpleNamespace(

@@ -26,7 +26,7 @@ def expected_gradient(
 
     theta, old: logits [N] of all strings under the model, and under the one that drew them.
     """
-    recipe = sepo.recipe(of.environment(), Static(replace(sepo.Config(), {"clip": clip})))
+    recipe = sepo.recipe(of.environment(), Static(replace(sepo.Config(), {"clip": clip})))  # pyright: ignore[reportArgumentType]
     model = lambda theta: of.logits(of.table(jax.nn.log_softmax(theta)))
     string = jnp.asarray(of.strings)
     score = sepo.neighbor_scores(model(old), string, of.letters)

@@ -117,7 +117,7 @@ def learn(game: Game, x: Transition, through_mean: bool) -> tuple[Array, Array]:
 
     def step(weights: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], None]:
         leader, follower = weights
-        lead = lambda w: smfg.leader_loss(network(game, w, follower), x).mean()
+        lead = lambda w: smfg.leader_loss(network(game, w, follower), x).mean()  # pyright: ignore[reportAttributeAccessIssue]
         follow = lambda w: smfg.follower_loss(network(game, leader, w), x, through_mean).mean()
         down = leader - RATE * jax.grad(lead)(leader), follower - RATE * jax.grad(follow)(follower)
         return down, None

@@ -53,7 +53,9 @@ def rule_returns(shift: float, switch: float) -> tuple[np.ndarray, float]:
         found, rows = [], np.arange(len(mean))
         for entry in range(1, TICKS + 1):
             choice = pairs_trading.follow_rule(
-                spread, position, dataclasses.replace(params, entry=entry)
+                spread,  # pyright: ignore[reportArgumentType]
+                position,  # pyright: ignore[reportArgumentType]
+                dataclasses.replace(params, entry=entry),  # pyright: ignore[reportArgumentType]
             )
             action = np.asarray(choice, int) + 1
             value = np.zeros(len(mean))

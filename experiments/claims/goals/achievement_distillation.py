@@ -117,7 +117,7 @@ def learn_matches(
             embedded.append(distillation.embed(table[before], table[after]))
             kinds.append(after - before)
         exists = d.own_exists, d.other_exists
-        index, found = distillation.match(*embedded, *exists, REGULARIZATION)
+        index, found = distillation.match(*embedded, *exists, REGULARIZATION)  # pyright: ignore[reportCallIssue]
         same = kinds[0] == jnp.take_along_axis(kinds[1], index, -1)
         common = (kinds[0][..., None] == kinds[1][..., None, :]) & d.other_exists[..., None, :]
         common = common.any(-1) & d.own_exists

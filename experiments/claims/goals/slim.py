@@ -122,10 +122,10 @@ def errors_of(
         batch: Any = SimpleNamespace(transitions=x)
         sample = slim.advantages_by_critic(net, batch, found)
         # Targets are of rewards of this size.
-        critic_loss = lambda table: slim.critics_loss(net_of(table, uniform), sample).mean()
+        critic_loss = lambda table: slim.critics_loss(net_of(table, uniform), sample).mean()  # pyright: ignore[reportAttributeAccessIssue]
         critics = jax.grad(critic_loss)(exact) / scale
         sample = dataclasses.replace(sample, advantage=combine(sample.advantage, weights))
-        policy_loss = lambda logits: slim.actor_loss(net_of(exact, logits), sample).value.mean()
+        policy_loss = lambda logits: slim.actor_loss(net_of(exact, logits), sample).value.mean()  # pyright: ignore[reportAttributeAccessIssue]
         return jax.grad(policy_loss)(uniform), jnp.abs(critics).max()
 
     def returns(logits: Array) -> Array:

@@ -73,7 +73,7 @@ def errors_of(
         return jnp.abs(jnp.sort(particles[:, 0]) - wanted).mean() / deviation
 
     fars = reach * jnp.array([1.0, 1.5])
-    _, found = jax.lax.scan(lambda x, far: (follow(x, far),) * 2, start, fars)
+    _, found = jax.lax.scan(lambda x, far: (follow(x, far),) * 2, start, fars)  # pyright: ignore[reportArgumentType]
     distances = jnp.maximum(jax.vmap(distance)(found, fars) - CLOSE, 0)
 
     number = jax.random.randint(count_key, (GOALS, 1), 1, ENDS)

@@ -54,14 +54,14 @@ def errors_of(key: Key, adaptive: float = 1.0, counted: bool = False) -> dict[st
     params: Any = SimpleNamespace(clips=jnp.zeros((CLIPS, STATES, 1)), lengths=lengths)
     settings: Any = SimpleNamespace(adaptive=adaptive, rate=0.2, noisy=0.1, switched=0.1)
     tasks = skillmimic.adaptive_starts(params, settings)
-    blank = tasks.init(key, None, None)
+    blank = tasks.init(key, None, None)  # pyright: ignore[reportArgumentType]
 
     def observe(reward: Array) -> Transition:
         """Return the window that rewards make, in which zeros of masked steps may count."""
         return _tell(window(reward, masked), told)
 
     def move(state: Any, reward: Array) -> Any:
-        return tasks.update(state, None, observe(reward))
+        return tasks.update(state, None, observe(reward))  # pyright: ignore[reportArgumentType]
 
     known = jax.lax.scan(lambda s, _: (move(s, chance), None), blank, None, length=WINDOWS)[0]
     of_clips = (chance * valid).sum(1) / valid.sum(1)

@@ -74,8 +74,8 @@ def errors(key: Key) -> Mapping[str, Any]:
     """Return by how much the ladder's measures leave what is claimed."""
     payoff, excess, share = measure(key, STEPS)
     return as_float64({
-        "payoff between players, error above 0.08": shortfall(NOISE, payoff),
-        "learned response above the best one by more than 0.08": shortfall(NOISE, excess),
+        "payoff between players, error above 0.08": shortfall(NOISE, payoff),  # pyright: ignore[reportArgumentType]
+        "learned response above the best one by more than 0.08": shortfall(NOISE, excess),  # pyright: ignore[reportArgumentType]
         "share of the best responses' payoffs, below nine tenths": shortfall(share, EARNED),
     })  # fmt: skip
 

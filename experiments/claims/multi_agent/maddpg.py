@@ -69,7 +69,7 @@ def environment(names: tuple[str, ...]) -> Environment:
 
 def make_net(key: Key, parts: Mapping[str, Any], target: Mapping[str, Any]) -> Any:
     """Return a net of functions."""
-    target = SimpleNamespace(**target)
+    target = SimpleNamespace(**target)  # pyright: ignore[reportAssignmentType]
     return SimpleNamespace(
         hyper=Values(HYPER), key=lambda name="": jax.random.fold_in(key, len(name)),
         target=target, **parts,
@@ -187,9 +187,9 @@ def learn(key: Key, game: Game, behavior: Array, agent: int, look: Lookup) -> Ar
     reward, ended = game.reward[tuple(ROWS)], game.ended[tuple(ROWS)]
     see = lambda s: dict(zip(NAMES, (jnp.asarray(s // SEEN), jnp.asarray(s % SEEN)), strict=True))
     x = Transition(
-        TimeStep(see(state), 0 * reward, no, no, no),
+        TimeStep(see(state), 0 * reward, no, no, no),  # pyright: ignore[reportArgumentType]
         dict(zip(NAMES, (jnp.asarray(one), jnp.asarray(two)), strict=True)),
-        TimeStep(see(after), reward, ended, no, no),
+        TimeStep(see(after), reward, ended, no, no),  # pyright: ignore[reportArgumentType]
         (),
         {},
     )

@@ -182,7 +182,7 @@ def errors_of(key: Key, threshold: float, ease: bool) -> dict[str, Array]:
     """Return by how much each finding is missed with a threshold, by means over runs."""
     thresholds, keys = jnp.array([threshold, NO_FILTER]), jax.random.split(key, RUNS)
     every = jax.vmap(jax.vmap(learn, (None, 0, None)), (0, None, None))
-    found = jax.tree.map(lambda y: y.mean(0), every(keys, thresholds, ease))
+    found = jax.tree.map(lambda y: y.mean(0), every(keys, thresholds, ease))  # pyright: ignore[reportArgumentType]
     ours, none = (jax.tree.map(lambda y, i=i: y[i], found) for i in range(2))
     return {
         "the solver, the policy at the beginning and more": shortfall(

@@ -145,7 +145,7 @@ def compare(key: Key) -> Mapping[str, Any]:
     plain = found.pop("QMIX")[0]
     worst = jnp.stack([score for score, _ in found.values()]).min()
     return {
-        f"share of {name}'s actions that the data lacks, above a tenth": shortfall(UNKNOWN, unknown)
+        f"share of {name}'s actions that the data lacks, above a tenth": shortfall(UNKNOWN, unknown)  # pyright: ignore[reportArgumentType]
         for name, (_, unknown) in found.items()
     } | {
         "the worse one below half of the way": shortfall(worst, HALF),
@@ -156,7 +156,7 @@ def compare(key: Key) -> Mapping[str, Any]:
 @jax.jit
 def measure_plain(key: Key) -> Mapping[str, Any]:
     """Return the error of actions that the data lacks by QMIX without a penalty."""
-    return {"share of actions, above a tenth": shortfall(UNKNOWN, over_games(key, "QMIX")[1])}
+    return {"share of actions, above a tenth": shortfall(UNKNOWN, over_games(key, "QMIX")[1])}  # pyright: ignore[reportArgumentType]
 
 
 @jax.enable_x64(False)  # networks and their optimizers compute in float32

@@ -115,7 +115,7 @@ def learn(key: Key, learns: Array, rate: Array, pay: Pay) -> Policy:
 
         def objective(policy):
             logits = logits_of(policy, harmful, t.action[:-1].T > 0)
-            return surrogate_loss(net_of(logits, SETTINGS), sample).value.mean()
+            return surrogate_loss(net_of(logits, SETTINGS), sample).value.mean()  # pyright: ignore[reportAttributeAccessIssue]
 
         slope = jax.grad(objective)(policy)
         slope = slope._replace(attacker=jnp.where(learns, slope.attacker, 0))
@@ -148,10 +148,12 @@ def errors_of(pay: Pay, key: Key) -> dict[str, Array]:
     (success, refusal, right) = (found[x].mean(-1) for x in ("success", "refusal", "right"))
     return {
         "success of the best attack above 0.6 of that with the first attacker": shortfall(
-            SUCCESS, (success[0] / success[1]).max()
+            SUCCESS,  # pyright: ignore[reportArgumentType]
+            (success[0] / success[1]).max(),  # pyright: ignore[reportArgumentType]
         ),
         "refusal of a harmless request above 0.8 of that with the first attacker": shortfall(
-            REFUSAL, (refusal[0] / refusal[1]).max()
+            REFUSAL,  # pyright: ignore[reportArgumentType]
+            (refusal[0] / refusal[1]).max(),  # pyright: ignore[reportArgumentType]
         ),
         "right verdicts, those with the first attacker and more": shortfall(
             (right[0] - right[1]).min(), MORE

@@ -151,11 +151,11 @@ def learn(key: Key, share: Array, step_size: Array, weigh: Weigh) -> tuple[Array
     blank = Round(
         jnp.full((number, LONG), END),
         *(false,) * 3,
-        jnp.zeros(number, int),
-        false,
-        jnp.zeros((number, PROOFS), bool),
-        jnp.zeros((number, PROOFS), bool),
-        jnp.full((number, PROOFS, LONG), END),
+        jnp.zeros(number, int),  # pyright: ignore[reportCallIssue]
+        false,  # pyright: ignore[reportCallIssue]
+        jnp.zeros((number, PROOFS), bool),  # pyright: ignore[reportCallIssue]
+        jnp.zeros((number, PROOFS), bool),  # pyright: ignore[reportCallIssue]
+        jnp.full((number, PROOFS, LONG), END),  # pyright: ignore[reportCallIssue]
     )
     learned = Learned(jnp.zeros(len(given), bool), jnp.full((HISTORY, LONG), END), jnp.array(0))
     policy = Policy(jnp.zeros((SYMBOLS, ANSWERS)), jnp.zeros(SYMBOLS))

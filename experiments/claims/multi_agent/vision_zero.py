@@ -116,7 +116,7 @@ def learn(key: Key, side: Array, rate: Array, pay: Pay) -> Policy:
             net_of(logits_of(x), SETTINGS).policy.log_prob(action) for x in (policy, begin)
         )
         sample = Sample(step, action, now, reference, advantage)
-        loss = lambda policy: grpo_loss(net_of(logits_of(policy), SETTINGS), sample).value.mean()
+        loss = lambda policy: grpo_loss(net_of(logits_of(policy), SETTINGS), sample).value.mean()  # pyright: ignore[reportAttributeAccessIssue]
         return jax.tree.map(lambda y, g: y - rate * g, policy, jax.grad(loss)(policy))
 
     def update(carry, key):

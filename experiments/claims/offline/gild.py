@@ -94,7 +94,7 @@ def actor_slope(loss: Any, net: Net, x: Transition) -> Array:
 
 def meta_value(params: Array, net: Net, halves: Any) -> Array:
     """Return the loss of the objective."""
-    return META(dataclasses.replace(net, objective_params=params), halves).value.total
+    return META(dataclasses.replace(net, objective_params=params), halves).value.total  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def measure(key: Key, rate: Array | float, random: Array | bool) -> dict[str, Array]:
@@ -115,7 +115,7 @@ def measure(key: Key, rate: Array | float, random: Array | bool) -> dict[str, Ar
         x, test = (draw(key, shown_gain, noise) for key in (one, two))
         slope = jax.grad(meta_value)(learned.objective_params, learned, (x, test))
         change, memory = adam.update(slope, memory)
-        params = learned.objective_params - rate * change
+        params = learned.objective_params - rate * change  # pyright: ignore[reportOperatorIssue]
         step = lambda net, loss: net.with_params(
             actor=net.actor_params - RATE * actor_slope(loss, net, x)
         )
