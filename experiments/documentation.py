@@ -370,7 +370,7 @@ def rates(record: Mapping[str, Any]) -> dict[tuple, list[float]]:
     """(what, how many side by side, seeds, variant) -> steps per second, one for each round."""
     found: dict[tuple, list[float]] = {}
     for x in record["records"]:
-        result = x["result"]
+        result = x.get("result", {})  # none in a record of something else than speed
         rate = result.get("median_steps_per_s", result.get("steps_per_s"))
         if isinstance(rate, float):
             known = record.get("algorithms") or record.get("configs") or {}
