@@ -51,11 +51,6 @@ def draw_policy(key: Key, ideal: Array, skill: float) -> Array:
     return skill * (ideal + jax.random.normal(key, ideal.shape) / FEATURES**0.5)
 
 
-def entries(table: Array, choice: Array) -> Array:
-    """Return the entries [...] of a table [..., A] at choices [...]."""
-    return jnp.take_along_axis(table, choice[..., None], -1)[..., 0]
-
-
 def surrogate(now: Array, old: Array, advantage: Array, clip: Array | float) -> Array:
     """Return the mean clipped surrogate of choices."""
     return losses.clipped_surrogate(now, old, advantage, clip).mean()

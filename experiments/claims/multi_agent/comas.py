@@ -20,7 +20,6 @@ from experiments.claims.multi_agent._questions import (
     Questions,
     draw_policy,
     draw_questions,
-    entries,
     surrogate,
 )
 from experiments.claims.preferences._regressions import shortfall
@@ -70,7 +69,7 @@ def beliefs(table: Array, who: Array, answer: Array) -> Array:
     table: log-probabilities [P, N, A] of answers by all policies.
     """
     own = jnp.take_along_axis(table, who[..., None], 1)
-    mine = entries(own, answer)
+    mine = losses.at_action(own, answer)
     return mine - jnp.log1p(-jnp.exp(mine)) + np.log(ANSWERS - 1)
 
 
@@ -108,7 +107,7 @@ def log_probs(policies: Policies, x: Questions, said: Said) -> Array:
     """Return the log-probabilities [3, P, N] of what is said."""
     found = tables(policies, x, said)
     each = zip(found, (said.answer, said.evaluation, said.score), strict=True)
-    return jnp.stack([entries(table, choice) for table, choice in each])
+    return jnp.stack([losses.at_action(table, choice) for table, choice in each])
 
 
 def learn(key: Key, apart: Array, alike: Array, shift: Array) -> Array:

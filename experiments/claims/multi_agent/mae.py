@@ -20,7 +20,6 @@ from experiments.claims.multi_agent._questions import (
     Questions,
     draw_policy,
     draw_questions,
-    entries,
     surrogate,
 )
 from experiments.claims.preferences._regressions import shortfall
@@ -84,7 +83,7 @@ def possible(key: Key) -> tuple[Possible, Possible, Array]:
 def log_probs(policy: Policy, x: Possible, said: Said) -> tuple[Array, Array, Array]:
     """Return the log-probabilities of questions [P], answers [P] and forms [P, 3]."""
     question = jax.nn.log_softmax(x.seen @ policy.question)[said.question]
-    answer = entries(x.questions.log_prob(policy.answer)[said.given], said.answer)
+    answer = losses.at_action(x.questions.log_prob(policy.answer)[said.given], said.answer)
     return question, answer, jax.nn.log_sigmoid(jnp.where(said.form, policy.form, -policy.form))
 
 

@@ -18,7 +18,6 @@ from experiments.claims.multi_agent._questions import (
     Questions,
     draw_policy,
     draw_questions,
-    entries,
     surrogate,
 )
 from experiments.claims.preferences._regressions import shortfall
@@ -66,9 +65,9 @@ def log_probs(policies: Policies, x: Questions, said: Said) -> Policies:
     asked = number(said.question)
     table = jax.nn.log_softmax(policies.question)[:, None]
     return Policies(
-        entries(jnp.broadcast_to(table, (*asked.shape, EACH)), said.question),
-        entries(x.log_prob(policies.proposer)[asked], said.answer),
-        entries(
+        losses.at_action(jnp.broadcast_to(table, (*asked.shape, EACH)), said.question),
+        losses.at_action(x.log_prob(policies.proposer)[asked], said.answer),
+        losses.at_action(
             jnp.broadcast_to(
                 x.log_prob(policies.solver)[asked][:, :, None],
                 (*said.solved.shape, len(x.features[0])),

@@ -20,7 +20,6 @@ from experiments.claims.multi_agent._questions import (
     Questions,
     draw_policy,
     draw_questions,
-    entries,
 )
 from experiments.claims.preferences._regressions import shortfall
 from experiments.evidence.declare import Exact, Mutation, Paper
@@ -62,7 +61,7 @@ def log_probs(policy: Policy, x: Questions, seen: Array, said: Said) -> tuple[Ar
     question = jax.nn.log_softmax(seen @ policy.question)[said.given]
     table = x.log_prob(policy.answer)[said.question]
     table = jnp.broadcast_to(table[:, None], (*said.attempt.shape, ANSWERS))
-    return entries(question, said.question), entries(table, said.attempt)
+    return losses.at_action(question, said.question), losses.at_action(table, said.attempt)
 
 
 def learn(key: Key, verified: Array, evidence: Array) -> dict[str, Array]:

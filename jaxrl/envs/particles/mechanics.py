@@ -113,7 +113,8 @@ class Scenario:
 
 def touching(state: State, params: Params) -> Array:
     """Return which agents and landmarks overlap, bool [N + L, N + L]; none overlaps itself."""
-    gap, _ = _gaps(state.place, params)
+    every = np.arange(len(state.place))
+    gap, _ = _gaps(state.place, params, every, every)
     return (gap < 0) & ~jnp.eye(len(gap), dtype=bool)
 
 
@@ -181,7 +182,7 @@ def make_particles(
         force = force_of(action) * params.accel[:, None]
         if s.balls:
             force = jnp.concatenate([force, jnp.zeros((s.balls, 2))])
-        gap, away = _gaps(state.place, params, bodies, hitting)
+        gap, away = _gaps(state.place, params, np.arange(bodies), hitting)
         margin = params.contact_margin
         depth = jnp.maximum(-gap, 0) + margin * jnp.log1p(jnp.exp(-jnp.abs(gap) / margin))
         press = params.contact_force * depth * pairs
@@ -242,11 +243,12 @@ def make_particles(
 
 
 def _gaps(
-    place: Array, params: Params, bodies: int | None = None, to: np.ndarray | slice = slice(None)
+    place: Array, params: Params, these: np.ndarray, those: np.ndarray
 ) -> tuple[Array, Array]:
-    """Return the distances between edges [E, E], negative where two overlap, and the unit vectors
-    [E, E, 2] to each from each other; or of the first `bodies` and those at `to` alone."""
-    between = place[:bodies, None] - place[to]
+    """Return the distances [M, N] between the edges of `these` [M] and `those` [N], numbers of
+    bodies and landmarks, negative where two overlap, and the unit vectors [M, N, 2] from those to
+    these."""
+    between = place[these][:, None] - place[those]
     distance = vectors.norm(between)
     radius: Any = jnp.asarray(params.radius)
-    return distance - radius[:bodies, None] - radius[to], between / distance[..., None]
+    return distance - radius[these][:, None] - radius[those], between / distance[..., None]
