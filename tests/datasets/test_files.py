@@ -62,7 +62,7 @@ def test_without_timeouts_only_terminations_end_episodes(tmp_path):
 def test_damaged_d4rl_files_are_refused_by_name(tmp_path):
     wrong = {
         "There are no rewards": {k: v for k, v in STEPS.items() if k != "rewards"},
-        "8 observations, 7 actions": STEPS | {"actions": STEPS["actions"][:-1]},
+        "7 actions, 8 observations": STEPS | {"actions": STEPS["actions"][:-1]},
         "field 'terminals' is 2": STEPS | {"terminals": TERMINAL * 2},
         "There are no episodes": {k: v[:1] for k, v in STEPS.items()},
     }
