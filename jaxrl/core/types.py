@@ -511,6 +511,9 @@ class Tasks:
     """The function that hears the scores of an update; by default they are ignored."""
     hyper: Hyper = dataclasses.field(default_factory=dict)
     """Default values of the hyperparameters of the tasks."""
+    by_place: bool = False
+    """Whether the task of an episode depends on its place among the episodes that begin together,
+    so that new episodes cannot be drawn ahead for whichever stream ends first."""
 
 
 # ------------------------------------------------------------------------------- sources

@@ -91,7 +91,7 @@ def rollouts(
         every stream and step, for environments whose reset is expensive. If a window needs more
         they are reused, and the metric `resets_reused` counts how many.
 
-    Raises `UserError` for sizes below 1.
+    Raises `UserError` for sizes below 1, and for a pool with tasks that go by the stream's place.
     """
     sizes = {"num_envs": num_envs, "num_steps": num_steps, "reset_pool": reset_pool}
     for name, value in sizes.items():
@@ -99,6 +99,11 @@ def rollouts(
             raise UserError(f"{name} must be at least 1, got {value}.")
     check_tasks(env, tasks)
     tasks = tasks or fixed(env.params)
+    if reset_pool is not None and tasks.by_place:
+        raise UserError(
+            f"reset_pool is {reset_pool}, but the tasks '{tasks.name}' go by an episode's place among "
+            "the streams, which a pool mixes up; leave out one of the two."
+        )
     env_steps = num_envs * num_steps
 
     def init(key, hyper, policy):

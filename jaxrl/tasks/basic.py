@@ -65,6 +65,7 @@ def each(params: Tree) -> Tasks:
         init=lambda key, policy, hyper: _arrays(params),
         sample=lambda state, key, n: jnp.arange(n, dtype=jnp.int32) % number,
         params=lambda state, task: jax.tree.map(lambda x: x[task], state),
+        by_place=True,
     )
 
 

@@ -63,7 +63,7 @@ def hinted_starts(params: Tree, join: Join, size: int) -> Tasks:
         return join(dataclasses.replace(state, hinted=hinted.astype(jnp.float32)), key)
 
     init = lambda key, policy, hyper: trees.strong(params)
-    return Tasks("hinted starts", init, sample, with_start)
+    return Tasks("hinted starts", init, sample, with_start, by_place=True)
 
 
 def repeat(tasks: Tasks, times: int) -> Tasks:
@@ -82,4 +82,5 @@ def repeat(tasks: Tasks, times: int) -> Tasks:
         ids = tasks.sample(state, key, n // times)
         return jax.tree.map(lambda x: jnp.repeat(x, times, axis=0), ids)
 
-    return dataclasses.replace(tasks, name=f"{tasks.name} in groups of {times}", sample=sample)
+    name = f"{tasks.name} in groups of {times}"
+    return dataclasses.replace(tasks, name=name, sample=sample, by_place=True)

@@ -12,7 +12,7 @@ from jaxrl.sources.episodes import episodes
 from jaxrl.sources.rehearsal import rehearsal
 from jaxrl.sources.replay import replay
 from jaxrl.sources.rollouts import rollouts
-from jaxrl.tasks import fixed
+from jaxrl.tasks import each, fixed
 from tests.counting import NEVER, counting
 
 T, B, WINDOWS = 7, 3, 5
@@ -133,6 +133,13 @@ def test_the_default_task_is_the_environments_params():
 def test_sizes_below_one(sizes):
     with pytest.raises(UserError, match="must be at least 1, got 0"):
         rollouts(counting(), sizes[0], sizes[1], reset_pool=sizes[2])
+
+
+def test_a_pool_is_refused_where_tasks_go_by_place():
+    env = counting()
+    tasks = each(jax.tree.map(lambda x: jnp.stack([jnp.asarray(x)] * 2), env.params))
+    with pytest.raises(UserError, match="reset_pool is 4, but the tasks 'each' go by"):
+        rollouts(env, B, T, tasks, reset_pool=4)
 
 
 def test_a_source_knows_how_many_environments_it_steps_side_by_side():

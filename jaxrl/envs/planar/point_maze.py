@@ -146,14 +146,17 @@ def _reset(key: Key, params: Params) -> tuple[State, TimeStep]:
         return jnp.minimum((number * count).astype(jnp.int32), count - 1)
 
     starts, goals = jnp.asarray(params.starts), jnp.asarray(params.goals)
-    goal_cell = goals[pick(numbers[0], params.num_goals)]
-    index = pick(numbers[1], params.num_starts)
-    # If the start is the goal's cell, one of the others replaces it with equal probability:
-    # altogether that is uniform over the others, as if drawn again until they differ.
-    others = params.num_starts - 1
-    other = (index + 1 + pick(numbers[2], jnp.maximum(others, 1))) % params.num_starts
-    start_cell = starts[index]
-    start_cell = jnp.where(start_cell == goal_cell, starts[other], start_cell)
+    # If the start is the goal's cell, one of the other starts replaces it with equal probability:
+    # altogether that is uniform over the others, as if drawn again until they differ. The only
+    # start stays, and another goal replaces the goal likewise.
+    def replace(cells: Array, index: Array, count: Array | int, forbidden: Array) -> Array:
+        another = (index + 1 + pick(numbers[2], jnp.maximum(count - 1, 1))) % count
+        return jnp.where(cells[index] == forbidden, cells[another], cells[index])
+
+    goal_index = pick(numbers[0], params.num_goals)
+    start_index = pick(numbers[1], params.num_starts)
+    start_cell = replace(starts, start_index, params.num_starts, goals[goal_index])
+    goal_cell = replace(goals, goal_index, params.num_goals, start_cell)
 
     height, width = params.walls.shape
     cells = jnp.stack([start_cell, goal_cell])

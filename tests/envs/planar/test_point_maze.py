@@ -202,6 +202,15 @@ def test_starts_and_goals_are_where_the_maze_says():
             assert chi2 < 80  # 41 degrees of freedom: exceeded once in 4,000
 
 
+def test_the_only_start_is_not_the_goal():
+    env = point_maze.point_maze("###### #cg.g# ######")
+    _, first = jax.jit(jax.vmap(env.reset, (0, None)))(
+        jax.random.split(jax.random.key(7), 64), env.params
+    )
+    start, goal = (np.floor(x[:, 0] + 3) for x in (first.observation, first.goal))
+    assert np.all(start == 1) and set(goal) == {2, 4}
+
+
 @pytest.mark.parametrize("reward", ["sparse", "dense"])
 def test_relabeling_agrees_with_the_step(reward):
     env = point_maze.point_maze("open", reward)
