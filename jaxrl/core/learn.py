@@ -84,7 +84,9 @@ def learn(agent: Agent, source: Source, updates: int = 1) -> Algorithm:
         (agent_state, source_state), reports = _repeat(
             update, (state.agent, source_state), update_key, updates
         )
-        finite = trees.all_finite([report.total for report in reports.values()])
+        # Extremes may be infinite: they are so where nothing was counted.
+        sums = [x.total for x in reports.values() if isinstance(x, m.Mean | m.Sum)]
+        finite = trees.all_finite(sums)
         # The agent's state alone is selected: a select over a replay buffer would copy it.
         agent_state, diverged = freeze(
             agent_state, state.agent, finite, state.steps, state.diverged

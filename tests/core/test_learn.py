@@ -78,6 +78,18 @@ def test_two_metrics_of_one_name_are_refused():
         jax.eval_shape(lambda key: advance(algorithm, start(algorithm, key)), random.key(0))
 
 
+def test_an_extreme_of_nothing_is_no_divergence():
+    agent = toy_agent()
+
+    def update(state, batch, key):
+        state, info = agent.update(state, batch, key)
+        return state, Info({**info.metrics, "best": m.Maximum(-jnp.inf)}, info.feedback)
+
+    algorithm = learn(dataclasses.replace(agent, update=update), toy_source(), 2)
+    run, row = train(algorithm, start(algorithm, random.key(0)), 3)
+    assert m.values(row)["best"] == -jnp.inf and run.state.diverged == m.NEVER
+
+
 def test_at_least_one_update():
     with pytest.raises(UserError, match="updates must be at least 1, got 0"):
         learn(toy_agent(), toy_source(), 0)
