@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import distrax
@@ -374,12 +375,14 @@ class SquashedHead(nn.Module):
 
 def check_action_space(space: Space, agent: str) -> None:
     """Raise `UserError` if no policy head supports `space`; the message names `agent`."""
+    _check_one_agent(space, agent)
     if not isinstance(space, Discrete | MultiDiscrete | Box):
         raise _unsupported_error(space, agent)
 
 
 def check_discrete(space: Space, agent: str) -> None:
     """Raise `UserError` unless `space` is `Discrete`; the message names `agent`."""
+    _check_one_agent(space, agent)
     if isinstance(space, Discrete):
         return
     wrapper = "flat_actions" if isinstance(space, MultiDiscrete) else None
@@ -391,8 +394,18 @@ def check_discrete(space: Space, agent: str) -> None:
 
 def check_bounded(space: Space, agent: str) -> None:
     """Raise `UserError` unless `space` is one bounded `Box`; the message names `agent`."""
+    _check_one_agent(space, agent)
     if not isinstance(space, Box) or not np.isfinite(bounds(space)).all():
         raise UserError(f"{agent} cannot act in {space!r}; it needs a bounded Box.")
+
+
+def _check_one_agent(space: Space | Mapping[str, Space], agent: str) -> None:
+    """Raise `UserError` for the spaces of several agents, by their names."""
+    if isinstance(space, Mapping) and len(space) > 1:
+        raise UserError(
+            f"{agent} learns for one agent, but here {len(space)} act ({', '.join(space)}); "
+            "ippo and mappo are among the algorithms for several."
+        )
 
 
 def _unsupported_error(space: Space, agent: str = "PolicyHead") -> UserError:

@@ -18,6 +18,7 @@ from jaxrl.networks.heads import (
     StateDependentNormal,
     categorical,
     check_action_space,
+    check_bounded,
     check_discrete,
     gaussian,
     log_prob_and_entropy,
@@ -135,6 +136,9 @@ def test_a_space_without_a_head_raises_an_error():
     check_action_space(Discrete(2), "ppo")
     with pytest.raises(UserError, match=r"ppo cannot act in .*Discrete, MultiDiscrete or Box"):
         check_action_space({"a": Discrete(2)}, "ppo")
+    for check in (check_action_space, check_discrete, check_bounded):
+        with pytest.raises(UserError, match=r"ppo learns for one agent, but here 2 act \(a, b\)"):
+            check({"a": Discrete(2), "b": Discrete(3)}, "ppo")
 
 
 @pytest.mark.parametrize(
