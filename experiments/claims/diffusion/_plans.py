@@ -112,6 +112,11 @@ class Law:
         return predict
 
 
+def marginal(law: Law, numbers: np.ndarray) -> Law:
+    """Return the law of some of the numbers, int [K]."""
+    return Law(law.mean[numbers], law.covariance[np.ix_(numbers, numbers)])
+
+
 def show(observation: Array, goal: Array, count: int) -> TimeStep:
     """Return so many first time steps with this observation and goal."""
     none = jnp.zeros(count, bool)
