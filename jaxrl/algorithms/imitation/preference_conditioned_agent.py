@@ -154,6 +154,7 @@ def count_styles(env: Environment) -> int:
     return goals[0].shape[-1]
 
 
+@functools.cache
 def demonstrate(env: Environment, data: Shown) -> tuple[Transition, np.ndarray]:
     """Return demonstrations [M * S, T] of all styles in turn, and which steps they have."""
     styles = count_styles(env)
