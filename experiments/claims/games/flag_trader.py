@@ -357,6 +357,6 @@ CLAIM = Exact(
     "nearly sure of their words, one of five ended at 0.74 of the best value, with an entropy "
     "weight of 0.05 at 0.88, and with a step size of 0.005 instead of 0.01 one of eight at 0.80; "
     "costs of 0.5 to 0.9 left little to gain at low ones, and two epochs over two minibatches were "
-    "no better. Where half of the cost is seen, errors are 0.11 to 0.29, which is not always seen. The "
-    "first attempt stopped before it had a figure, since an error was not in float64.",
+    "no better. Where half of the cost is seen, errors are 0.11 to 0.29, so that is not always "
+    "noticed. The first attempt stopped before it had a figure: an error was not in float64.",
 )
