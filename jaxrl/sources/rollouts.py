@@ -101,8 +101,8 @@ def rollouts(
     tasks = tasks or fixed(env.params)
     if reset_pool is not None and tasks.by_place:
         raise UserError(
-            f"reset_pool is {reset_pool}, but the tasks '{tasks.name}' go by an episode's place among "
-            "the streams, which a pool mixes up; leave out one of the two."
+            f"reset_pool is {reset_pool}, but the tasks '{tasks.name}' go by an episode's place "
+            "among the streams, which a pool mixes up; leave out one of the two."
         )
     env_steps = num_envs * num_steps
 

@@ -151,9 +151,9 @@ CLAIM = Exact(
     "the paths has a step 0.9 m off every path of the data. Shares are of 512 paths in each scene, "
     "which set the tolerance.",
     notes="Numbers were chosen on four other seeds. On two of them, with 20 denoising steps, the "
-    "default, three of ten paths reached the goal unblocked, and with 60 half, since a step moves a "
-    "path by at most 0.1 half-widths; so 150 are taken. With 20 and the goal's distance counted at "
-    "all steps of a path, 7 to 82 of 100 did.",
+    "default, three of ten paths reached the goal unblocked, and with 60 half, since a step moves "
+    "a path by at most 0.1 half-widths; so 150 are taken. With 20 and the goal's distance counted "
+    "at all steps of a path, 7 to 82 of 100 did.",
     parts=(
         "jaxrl/algorithms/diffusion/scenediffuser.py",
         "jaxrl/envs/planar/maze_scenes.py",

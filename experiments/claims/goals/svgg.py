@@ -148,9 +148,9 @@ CLAIM = Exact(
     },
     tolerance=1e-6,
     effect=1e-2,
-    notes="Particles start on one side of the line. From both, which was tried on other seeds before "
-    "the claim was declared, they missed the quantiles by 0.23 of a deviation with 64 of them and by "
-    "0.57 with 32.",
+    notes="Particles start on one side of the line. From both, which was tried on other seeds "
+    "before the claim was declared, they missed the quantiles by 0.23 of a deviation with 64 of "
+    "them and by 0.57 with 32.",
     seeds=6,
     minutes=2.0,
     mutations=(

@@ -135,8 +135,8 @@ CLAIM = Exact(
     "that share a policy.",
     notes="On other seeds, before the claim was declared, the lowest reward after a fixed number "
     "of updates was not always higher than with even draws: too early both are low, later both "
-    "high. So the claim is about the time until it is a half, and the first rewards were drawn from "
-    "a narrower range.",
+    "high. So the claim is about the time until it is a half, and the first rewards were drawn "
+    "from a narrower range.",
     parts=("jaxrl/algorithms/imitation/skillmimic_v2.py",),
     errors=errors,
     planted={

@@ -187,10 +187,10 @@ CLAIM = Exact(
     "slope, where the objective learns nothing: in the configuration of the maze it brings "
     "nothing. The value is exact, and the objective can be any linear function of the state, so "
     "demonstrations need not tell anything.",
-    notes="On other seeds, before the claim was declared, it missed its bounds at meta rates of 0.05 "
-    "and 0.03 (0.36 where at most 0.21 was asked, after more steps 0.20 where 0.24 was); the rate "
-    "of 0.005 is the best of four that were then tried. Cloning was not tuned. It holds with random "
-    "demonstrations too, so it does not show that demonstrations tell anything.",
+    notes="On other seeds, before the claim was declared, it missed its bounds at meta rates of "
+    "0.05 and 0.03 (0.36 where at most 0.21 was asked, after more steps 0.20 where 0.24 was); the "
+    "rate of 0.005 is the best of four that were then tried. Cloning was not tuned. It holds with "
+    "random demonstrations too, so it does not show that demonstrations tell anything.",
     parts=("jaxrl/algorithms/offline/gild.py",),
     errors=errors,
     planted={

@@ -146,6 +146,7 @@ def _reset(key: Key, params: Params) -> tuple[State, TimeStep]:
         return jnp.minimum((number * count).astype(jnp.int32), count - 1)
 
     starts, goals = jnp.asarray(params.starts), jnp.asarray(params.goals)
+
     # If the start is the goal's cell, one of the other starts replaces it with equal probability:
     # altogether that is uniform over the others, as if drawn again until they differ. The only
     # start stays, and another goal replaces the goal likewise.
