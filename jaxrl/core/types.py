@@ -512,8 +512,8 @@ class Tasks:
     hyper: Hyper = dataclasses.field(default_factory=dict)
     """Default values of the hyperparameters of the tasks."""
     by_place: bool = False
-    """Whether the task of an episode depends on its place among the episodes that begin together,
-    so that new episodes cannot be drawn ahead for whichever stream ends first."""
+    """True where an episode's task depends on its place among the episodes that begin together.
+    New episodes cannot then be drawn ahead for whichever stream ends first."""
 
 
 # ------------------------------------------------------------------------------- sources

@@ -50,8 +50,8 @@ BETTER = 0.2  # than the trend follower, as a share of the best value
 
 
 class Market(NamedTuple):
-    """How much likelier than one half a move with the times is, the probability that times change
-    in a day, and the cost of a trade in moves of the price."""
+    """Probability above one half of a move with the times, probability that times change in a day,
+    and the cost of a trade in moves of the price."""
 
     edge: Array
     switch: Array

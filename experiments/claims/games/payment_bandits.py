@@ -45,7 +45,7 @@ def regret_of(moment: Moment, probability: Array) -> Array:
     return (jnp.asarray(CHANCE) * (rewards.max(-1) - (probability * rewards).sum(-1))).sum()
 
 
-def explored(moment: Moment) -> Array:
+def exploring(moment: Moment) -> Array:
     """Return the exact regret of a payment as it is explored."""
     config: Any = Static(configure(moment.trial))
     net: Any = SimpleNamespace(
@@ -118,7 +118,7 @@ CLAIM = Claim(
         ),
     },
     clauses=(better("gap weighting", "uniform"),),
-    measure=Course({"regret": along(explored), "greedy": along(greedy), "end": end(greedy)}),
+    measure=Course({"regret": along(exploring), "greedy": along(greedy), "end": end(greedy)}),
     shared="How often each kind of payment goes through.",
     tuning_seeds=16,
     seeds=256,
