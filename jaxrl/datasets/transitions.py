@@ -132,7 +132,7 @@ def from_steps(steps: Mapping[str, Any]) -> Transition:
         for name in ("terminals", "timeouts")
         if name in steps
     }
-    names = sorted(steps)  # a file's order is no one's choice
+    names = sorted(steps)  # whatever the order in a file
     sizes = {name: np.shape(x)[:1] for name in names for x in jax.tree.leaves(steps[name])}
     if len(set(sizes.values())) > 1:
         counts = ", ".join(f"{size[0] if size else 1} {name}" for name, size in sizes.items())

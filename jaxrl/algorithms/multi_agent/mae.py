@@ -217,7 +217,9 @@ def pools(env: Environment, config: Pools) -> Tasks:
         answers = add(state.answers, state.ended, kept & (kind == SOLUTION))
         return dataclasses.replace(state, questions=questions, answers=answers)
 
-    return Tasks("earlier questions and answers", init, sample, begin, update, feedback)
+    return Tasks(
+        "earlier questions and answers", init, sample, begin, update, feedback, by_place=True
+    )
 
 
 def start_params(env: Environment) -> Any:

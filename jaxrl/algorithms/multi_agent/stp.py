@@ -236,7 +236,7 @@ def ask(env: Environment, config: Statements) -> Tasks:
         proof = jnp.where((last >= 0)[:, None], proof[jnp.maximum(last, 0)], progress.proof)
         return Progress(progress.params, jnp.maximum(progress.rate, rate), proof)
 
-    return Tasks("given statements and seeds", init, sample, with_task, update)
+    return Tasks("given statements and seeds", init, sample, with_task, update, by_place=True)
 
 
 # ------------------------------------------------------------------------------- what is learned
