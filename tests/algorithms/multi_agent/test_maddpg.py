@@ -99,7 +99,7 @@ def test_the_dead_are_masked_in_their_own_losses_alone():
         masks[loss.name] = mask
         return net
 
-    net = stub(descend=descend, update_targets=lambda: net)
+    net = stub(descend=descend, update_targets=lambda *_: net)
     counts = RNG.random(N) < 0.7
     for mask in (None, counts):
         recipe.update(net, Batch(x, jnp.float32(0), mask=mask))

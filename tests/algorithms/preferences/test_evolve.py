@@ -38,7 +38,7 @@ def test_compared_tokens_of_attempts_that_differ_are_learned(learn):
 
     def epochs(passes, window, step, unit):
         found.window = window
-        return types.SimpleNamespace(update_targets=lambda: net)
+        return types.SimpleNamespace(update_targets=lambda *_: net)
 
     net = stub(
         target={"actor_critic": lambda timestep, memory, method: (policy, None, ())},

@@ -122,7 +122,7 @@ def test_actor_and_refiner_learn_their_own_texts():
         target={"actor_critic": lambda timestep, memory, method: (policy, None, ())},
         network=lambda name: types.SimpleNamespace(initial=lambda n: ()),
         epochs=epochs,
-        update_targets=lambda: net,
+        update_targets=lambda *_: net,
     )
     t = Transition(step, jnp.asarray(place), step, (), {"learned": jnp.asarray(learned)})
     recipe.update(net, Batch(t, jnp.float32(0), mask=jnp.asarray(mask)))

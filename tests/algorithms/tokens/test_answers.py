@@ -107,12 +107,12 @@ def build(builder, **changes):
 
 def record_update(builder, **changes):
     """Record the arguments of an update's epochs: a net (which notes what it descends), settings,
-    data, step and largest drift; and whether the target networks were updated afterwards."""
+    data, step and largest drift; and the parts whose targets were updated afterwards."""
     config, recipe = build(builder, **changes)
-    found = types.SimpleNamespace(followed=False, recipe=recipe, descended={})
+    found = types.SimpleNamespace(followed=(), recipe=recipe, descended={})
 
-    def update_targets():
-        found.followed, found.parts = True, LEARNED
+    def update_targets(*parts):
+        found.followed, found.parts = parts, LEARNED
         return types.SimpleNamespace(parts=LEARNED, replace=put)
 
     def put(parts):
@@ -295,7 +295,8 @@ def test_what_the_loss_sees_of_an_answer(builder):
     np.testing.assert_array_equal(found.data.mask, MASK)
     np.testing.assert_array_equal(x.log_prob, ACTED)
     np.testing.assert_array_equal(x.reference, REFERENCE)
-    assert found.max_drift == found.net.hyper.passes.target_kl and found.followed
+    assert found.max_drift == found.net.hyper.passes.target_kl
+    assert found.followed == ("actor_critic",)
 
 
 def surrogate(advantage, low, high=0.2):

@@ -39,7 +39,7 @@ def token_loss(builder, exponent):
 
     def epochs(passes, window, step, unit, max_drift):
         net.window = window
-        return types.SimpleNamespace(update_targets=lambda: None)
+        return types.SimpleNamespace(update_targets=lambda *_: None)
 
     net.epochs = epochs
     groups = dataclasses.replace(algorithm.config.groups, answers=size)

@@ -91,7 +91,7 @@ def test_its_gradient_is_that_of_the_return_less_the_divergence():
 
     def epochs(passes, window, step, unit, max_drift):
         net.window = window
-        return types.SimpleNamespace(update_targets=lambda: ended)
+        return types.SimpleNamespace(update_targets=lambda *_: ended)
 
     net.epochs = epochs
     recipe = remax.recipe(ENV, Static(dataclasses.replace(

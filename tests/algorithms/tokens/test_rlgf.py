@@ -44,7 +44,7 @@ def test_only_the_policys_own_tokens_count():
 
     def epochs(passes, window, step, unit, max_drift):
         found.window = window
-        return types.SimpleNamespace(update_targets=lambda: after)
+        return types.SimpleNamespace(update_targets=lambda *_: after)
 
     def part(own):
         def unroll(timestep, memory, method):

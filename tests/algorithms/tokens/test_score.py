@@ -47,7 +47,7 @@ def judge(env_steps, **changes):
 
     def epochs(passes, window, step, unit, max_drift):
         found.window = window
-        return types.SimpleNamespace(update_targets=lambda: None)
+        return types.SimpleNamespace(update_targets=lambda *_: None)
 
     policy = types.SimpleNamespace(log_prob=lambda action: jnp.asarray(REFERENCE))
     net = stub(

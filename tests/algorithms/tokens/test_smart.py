@@ -74,7 +74,7 @@ def test_it_is_learned_as_the_first_one(refine):
 
     def epochs(passes, window, step, unit, max_drift):
         found.window = window
-        return types.SimpleNamespace(update_targets=lambda: None)
+        return types.SimpleNamespace(update_targets=lambda *_: None)
 
     recipe.update(
         stub(epochs=epochs, hyper={"passes.target_kl": 0.0}),
