@@ -189,11 +189,13 @@ class PolicyHead(nn.Module):
     MultiDiscrete: independent categoricals, with `legal_actions` [..., components, largest size].
     Box: a normal distribution. Its mean is linear in the features, or the tanh of that if
         `bounded_mean`. Its standard deviation is a parameter that starts at `exp(log_std)`
-        (`deviation` "learned"), a constant `exp(log_std)` ("fixed"), or `exp(log_std)` times a
-        softplus of a linear layer of the features ("of_state"). Both are in units of the box's
-        half-width around its center (of 1 around 0 if it is unbounded). The environment clips
-        actions outside the box. With the deviation "of_noise" it is a `StateDependentNormal`: the
-        standard deviations of its noise matrix are parameters that start at `exp(log_std)`.
+        (`deviation` "learned"), a constant `exp(log_std)` ("fixed"), `exp(log_std)` times a
+        softplus of a linear layer of the features ("of_state"), or between 0.1 and 1 times
+        `exp(log_std)`, by a sigmoid of such a layer ("bounded", as in Dreamer v3's code). Both are
+        in units of the box's half-width around its center (of 1 around 0 if it is unbounded). The
+        environment clips actions outside the box. With the deviation "of_noise" it is a
+        `StateDependentNormal`: the standard deviations of its noise matrix are parameters that
+        start at `exp(log_std)`.
     """
 
     space: Space
@@ -234,7 +236,10 @@ class PolicyHead(nn.Module):
             start = nn.initializers.constant(self.log_std)
             return jnp.exp(self.param("log_std", start, shape))
         raw = self._linear(int(np.prod(shape)), "deviation")(features)
-        relative = jax.nn.softplus(raw) / np.log(2) + 1e-6  # 1 where the layer returns 0
+        if self.deviation == "bounded":
+            relative = 0.1 + 0.9 * jax.nn.sigmoid(raw + 2)
+        else:
+            relative = jax.nn.softplus(raw) / np.log(2) + 1e-6  # 1 where the layer returns 0
         return np.exp(self.log_std) * relative.reshape(*raw.shape[:-1], *shape)
 
     def _linear(self, size: int, name: str = "linear") -> nn.Dense:

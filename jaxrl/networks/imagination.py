@@ -14,7 +14,11 @@ from jaxrl.networks.torsos import MLP
 
 
 class Actor(nn.Module):
-    """A policy: features [..., D] -> distribution over actions [...]."""
+    """A policy: features [..., D] -> distribution over actions [...].
+
+    Over a box it is a normal distribution whose mean stays within the bounds, and whose standard
+    deviation stays between 0.1 and 1 of their half-width, as in Dreamer v3's code.
+    """
 
     action_space: Space
     hidden: tuple[int, ...] = (64,)
@@ -22,9 +26,8 @@ class Actor(nn.Module):
     @nn.compact
     def __call__(self, features: Array, legal_actions: Array | None = None) -> Distribution:
         # Small weights of the last layer make the first policy close to uniform.
-        return PolicyHead(self.action_space, "orthogonal")(
-            MLP(self.hidden, "silu")(features), legal_actions
-        )
+        head = PolicyHead(self.action_space, "orthogonal", bounded_mean=True, deviation="bounded")
+        return head(MLP(self.hidden, "silu")(features), legal_actions)
 
 
 class Critic(nn.Module):

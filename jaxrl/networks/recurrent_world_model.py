@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from jaxrl import losses
 from jaxrl.core import trees
-from jaxrl.core.spaces import Space
+from jaxrl.core.spaces import Box, Space, bounds
 from jaxrl.core.types import Array, TimeStep, Transition, Tree, struct
 from jaxrl.networks import encoders
 from jaxrl.networks.compute import module_again
@@ -56,7 +56,8 @@ class RecurrentWorldModel(nn.Module):
     z' ~ p(h') if it is imagined (prior). Observation, reward and continuation are decoded from h'
     and z'. z are `groups` (G) categorical variables of `classes` (C), mixed with 1 % of a uniform
     distribution, and sampled with straight-through gradients. An episode's first latent is
-    q(0, x), so that nothing from before an episode reaches into it.
+    q(0, x), so that nothing from before an episode reaches into it. Actions in a box are read as
+    the environment plays them, clipped to its bounds, in half-widths around its center.
 
     Reward and termination belong to the action's successor. Windows from the replay buffer contain
     the true successor, so the model learns the last time step of every episode. Networks are small
@@ -175,7 +176,9 @@ class RecurrentWorldModel(nn.Module):
         return self.encoder(losses.symlog(encoders.features(self.observation_space, timestep)))
 
     def _action(self, action: Tree) -> Array:
-        return encoders.flatten(self.action_space, action)
+        if isinstance(self.action_space, Box):  # as the environment plays it
+            action = jnp.clip(action, *bounds(self.action_space))
+        return encoders.action_features(self.action_space, action)
 
     def _transition(self, latent: Latent, action: Array) -> Array:
         mixed = self.mixer(jnp.concatenate([latent.stochastic, action], -1))

@@ -194,6 +194,15 @@ def test_a_deviation_of_the_state_a_fixed_one_and_one_that_is_learned():
     assert "log_std" not in str(PolicyHead(space, deviation="fixed").init(random.key(0), FEATURES))
 
 
+def test_a_bounded_deviation_stays_within_a_tenth_of_its_largest():
+    """Dreamer v3's: 0.1 + 0.9 sigmoid(x + 2) half-widths, with x near 0 before any training."""
+    space = Box(-2.0, 2.0, (2,))
+    of = lambda scale: gaussian(policy(space, scale=scale, deviation="bounded"))[1]
+    np.testing.assert_allclose(of(1.0), 2 * (0.1 + 0.9 / (1 + np.exp(-2))), rtol=0.01)
+    wide = np.asarray(of(1e4))
+    assert wide.min() >= 0.2 and wide.max() <= 2 and wide.min() < 0.21 and wide.max() > 1.99
+
+
 def test_only_a_policy_in_a_box_is_gaussian():
     mean, deviation = gaussian(policy(Box(-1.0, 1.0, (2, 3))))
     assert mean.shape == deviation.shape == (5, 6)

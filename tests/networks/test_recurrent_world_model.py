@@ -139,3 +139,13 @@ def test_without_a_key_the_latent_is_the_likeliest(greedy):
     draw = lambda i: net.apply(params, timestep, key(i), method="start").latent.stochastic
     same = all(np.array_equal(draw(0), draw(i)) for i in range(1, 8))
     assert same == greedy
+
+
+def test_actions_are_read_as_the_environment_plays_them():
+    """Clipped to the bounds of their box, and in half-widths around its center."""
+    space = Box(-1.0, 3.0, (2,))
+    net = RecurrentWorldModel(Box(-1, 1, (D,)), space, D, (8,), deterministic=5, bins=5)
+    action = jnp.array([[-1.0, 3.0], [1.0, 2.0], [-7.0, 9.0]])
+    np.testing.assert_array_equal(net._action(action), [[-1, 1], [0, 0.5], [-1, 1]])
+    endless = net.clone(action_space=Box(-np.inf, np.inf, (2,)))
+    np.testing.assert_array_equal(endless._action(action), action)

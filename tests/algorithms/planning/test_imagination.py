@@ -7,7 +7,8 @@ import numpy as np
 from jaxrl import losses
 from jaxrl.algorithms.planning.shared import imagination as i
 from jaxrl.core import random
-from jaxrl.networks.imagination import symexp_atoms
+from jaxrl.core.spaces import Box
+from jaxrl.networks.imagination import Actor, symexp_atoms
 
 H, N, GAMMA, TRACE = 6, 4, 0.9, 0.8
 
@@ -55,6 +56,19 @@ def test_a_step_weighs_what_is_likely_to_be_reached():
         alive[t] = alive[t - 1] * continues[t - 1]
     np.testing.assert_allclose(weight, alive, rtol=1e-5)
     assert (weight[3:, 0] == 0).all() and (weight[:3, 0] > 0).all()
+
+
+def test_a_policy_over_a_box_stays_near_it():
+    """The mean is within the bounds, the deviation between 0.1 and 1 half-widths."""
+    actor, features = (
+        Actor(Box(-1.0, 3.0, (2,)), (8,)),
+        10 * jax.random.normal(random.key(0), (64, 5)),
+    )
+    params = jax.tree.map(lambda x: 1e3 * x, actor.init(random.key(1), features))
+    policy = actor.apply(params, features)
+    mean, deviation = np.asarray(policy.mode()), np.asarray(policy.stddev())
+    assert mean.min() >= -1 and mean.max() <= 3 and mean.max() - mean.min() > 3.9
+    assert deviation.min() >= 0.2 and deviation.max() <= 2 and deviation.max() > 9 * deviation.min()
 
 
 def test_imagining_acts_where_it_is_and_goes_where_that_leads():
