@@ -88,16 +88,16 @@ def test_priors_stay_as_they_are_and_the_networks_differ():
 
 @pytest.mark.slow
 def test_it_finds_a_treasure_that_dqn_does_not():
-    """In DeepSea of size 10 a random episode finds the treasure with probability 1 / 1024."""
+    """A random episode of DeepSea with size 10 finds the treasure with probability 1 / 1024."""
     same = {"num_envs": 1, "num_steps": 1, "updates": 1, "batch_size": 32, "warmup": 100}
     same |= {"capacity": 4000, "hidden": (32, 32), "learning_rate": 1e-3, "target.period": 4}
 
-    def earned(algorithm, **changes):
+    def earn(algorithm, **changes):
         algorithm = algorithm(envs.make("deep_sea", size=10, seed=1), same | changes)
         run = start(algorithm, random.key(0))
         _, row = jax.jit(lambda run: train(algorithm, run, 4000))(run)  # 400 episodes
         return metrics.values(row)["episode_return"]
 
     explore = {"exploration.start": 0.05, "exploration.end": 0.05}
-    assert earned(bootstrapped_dqn, members=10) > 0.5
-    assert earned(dqn, **explore, **{"optimizer.name": "adam", "eps": 1e-8}) < 0.01
+    assert earn(bootstrapped_dqn, members=10) > 0.5
+    assert earn(dqn, **explore, **{"optimizer.name": "adam", "eps": 1e-8}) < 0.01
