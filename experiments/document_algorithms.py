@@ -41,7 +41,7 @@ DETAILS = FOLDER / "details"
 FOLDED = 8  # means of claims above which their table is folded
 UP = "../.."  # the root of the repository, from a page
 # Those whose pages also have implementation details and a listing of the update.
-DETAILED = ("ppo", "dqn", "sac", "td3", "rainbow", "muzero", "dreamer", "grpo", "iql")
+DETAILED = ("ppo", "dqn", "sac", "td3", "rainbow", "muzero", "dreamer", "grpo", "dpo", "iql")
 NOTE = "<!-- Written by experiments/document_algorithms.py; do not edit. -->"
 
 INDEX_HEAD = f"""{NOTE}

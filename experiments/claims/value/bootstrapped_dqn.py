@@ -25,8 +25,8 @@ CLAIM = Claim(
         "With a fixed random prior added to each network of an ensemble, deep Q-learning explores "
         "chains that grow long, where ensembles without priors and random actions fail.",
     ),
-    claim="In DeepSea of size 16 an ensemble of Q-networks with randomized priors finds the best "
-    "policy sooner than the same ensemble without priors, and than DQN with random actions.",
+    claim="In DeepSea of size 16 randomized priors make an ensemble of Q-networks find the best "
+    "policy sooner, and DQN is far behind.",
     left_out="Larger sizes, noise in DeepSea, linear function approximation, Montezuma's Revenge "
     "and cart-pole; masks and noise in rewards; larger networks and batches.",
     parts=(
