@@ -48,8 +48,7 @@ class Config(QLearning):
     prior_scale: float = hyper(5.0, low=0)
     """Weight of the fixed random networks, beta; 0 for bootstrapped DQN without priors."""
     mask_probability: float = hyper(1.0, above=0, high=1)
-    """Probability that a network learns from a transition; 1, as in bsuite and in the experiments
-    of 2016 on Atari."""
+    """Probability that a network learns from a transition; 1, as in bsuite."""
 
 
 def values(net: Net, q: Part, timestep: TimeStep) -> Array:
