@@ -281,14 +281,15 @@ def solved_settings(suite: Suite, known: Mapping[tuple[str, str], Record]) -> li
     """Return a table of the scores of environments with a `score`, if the suite has any.
 
     A score is the share of the environments with this rule that a seed solves, as a mean over
-    seeds. It needs a record of each of them with the same number of seeds.
+    seeds. Where some of them have no record, it is that of the others, and says of how many.
     """
     rules = dict.fromkeys(x.score for x in suite.environments.values() if x.score)
     if not rules:
         return []
     lines = ["", "## Scores", ""]
     lines += [
-        "Share of the settings that are solved by the rule of the score, mean over seeds.",
+        "Share of the settings that are solved by the rule of the score, mean over seeds; of the "
+        "settings that were run, where not all were.",
         "",
     ]
     lines += ["| algorithm | " + " | ".join(rules) + " |", "| --- |" + " ---: |" * len(rules)]
@@ -298,9 +299,10 @@ def solved_settings(suite: Suite, known: Mapping[tuple[str, str], Record]) -> li
             places = [name for name, x in suite.environments.items() if x.score == rule]
             trained = suite.algorithms[algorithm].environments or suite.environments
             found = [known[algorithm, x]["solved"] for x in places if (algorithm, x) in known]
-            complete = len(found) == len(places) and len({len(x) for x in found}) == 1
-            if complete:
-                cells.append(f"{np.mean(found):.2f}")
+            if found:
+                share = f"{np.mean([np.mean(x) for x in found]):.2f}"
+                whole = len(found) == len(places)
+                cells.append(share if whole else f"{share} ({len(found)} of {len(places)} run)")
             else:
                 cells.append(NOT_RUN if any(x in trained for x in places) else "")
         lines.append(f"| {algorithm} | " + " | ".join(cells) + " |")

@@ -458,12 +458,16 @@ def test_scores_are_shares_of_solved_settings(suite, tmp_path):
         }
         for name, solved in (("catch", [True, False, False]), ("bandit", [True, True, False]))
     ]  # fmt: skip
-    page.write(read, records, tmp_path)
-    lines = (tmp_path / "two.md").read_text().splitlines()
-    at = lines.index("## Scores")
-    assert lines[at + 4 : at + 8] == [
-        "| algorithm | memory_len |", "| --- | ---: |", "| DQN | not run |", "| PPO | 0.50 |"
-    ]  # fmt: skip
+
+    def table(records):
+        page.write(read, records, tmp_path)
+        lines = (tmp_path / "two.md").read_text().splitlines()
+        at = lines.index("## Scores")
+        return lines[at + 4 : at + 8]
+
+    head = ["| algorithm | memory_len |", "| --- | ---: |", "| DQN | not run |"]
+    assert table(records) == [*head, "| PPO | 0.50 |"]
+    assert table(records[1:]) == [*head, "| PPO | 0.67 (1 of 2 run) |"]
     with pytest.raises(UserError, match="score of the environment 'bandit'"):
         change_suite(tmp_path, ("high: 1, random: 0.1}", "high: 1, score: memory}"))
 
