@@ -189,6 +189,8 @@ def test_every_configuration_that_comes_along_is_read(path, no_training):
     assert config.algorithm == path.parent.name
     if "LunarLander" in config.env:
         pytest.importorskip("Box2D", reason="gymnasium[box2d] is not installed")
+    if "HalfCheetah" in config.env:
+        pytest.importorskip("mujoco", reason="gymnasium[mujoco] is not installed")
     if config.env.startswith("jaxmarl/"):
         pytest.importorskip("jaxmarl", reason="the jaxmarl extra is not installed")
     if config.env.startswith("playground/"):
