@@ -25,8 +25,8 @@ CLAIM = Claim(
         "With a fixed random prior added to each network of an ensemble, deep Q-learning explores "
         "chains that grow long, where ensembles without priors and random actions fail.",
     ),
-    claim="In DeepSea of size 16 randomized priors make an ensemble of Q-networks find the best "
-    "policy sooner, and DQN is far behind.",
+    claim="In DeepSea of size 16 an ensemble of Q-networks finds the best policy more often with "
+    "randomized priors than without, and than DQN.",
     left_out="Larger sizes, noise in DeepSea, linear function approximation, Montezuma's Revenge "
     "and cart-pole; masks and noise in rewards; larger networks and batches.",
     parts=(
@@ -37,10 +37,11 @@ CLAIM = Claim(
         "jaxrl/envs/tables/deep_sea.py",
     ),
     metric=Metric(
-        "score",
+        "final",
         -0.01,
         0.99,
-        meaning="the return of the greedy policy, averaged over five points of training",
+        estimator="share",
+        meaning="the return of the greedy policy after training, 0.99 if it finds the treasure",
     ),
     environments=(
         Arena(
@@ -58,7 +59,7 @@ CLAIM = Claim(
         "no priors": Side(bootstrapped_dqn, ENSEMBLE | {"prior_scale": 0.0}),
         "DQN": Side(dqn, SETTINGS | EPSILON),
     },
-    clauses=(better("priors", "no priors", 0.1), better("priors", "DQN", 0.5)),
+    clauses=(better("priors", "no priors", 0.25), better("priors", "DQN", 0.5)),
     seeds=16,
     minutes=12.0,
     notes="Rates, the scale of the priors and the period of the target networks are those of the "
@@ -68,6 +69,10 @@ CLAIM = Claim(
     "vote for; the environment has no chance, so one episode is enough. In a pilot with size 14, "
     "600 episodes and a scale of 3, all of 4 seeds with priors found the best policy within 180 "
     "episodes, and 2 of 4 without priors never did.",
+    diagnosis="The first design asked for a distance of 0.1 in the return averaged over training "
+    "and stayed open, although 16 of 16 seeds ended with the best policy with priors and 1 of 16 "
+    "without: the studentized bootstrap, which serves seeds in two groups, has an interval of "
+    "0.717 [-18, 0.841] where the seeds of a group hardly differ. This design asks how often.",
     mutations=(
         Mutation(
             "values have no priors",
