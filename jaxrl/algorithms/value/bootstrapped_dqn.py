@@ -16,6 +16,8 @@ in rewards is not here.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 
@@ -51,7 +53,7 @@ class Config(QLearning):
     """Probability that a network learns from a transition; 1, as in bsuite."""
 
 
-def values(net: Net, q: Part, timestep: TimeStep) -> Array:
+def values(net: Net, q: Callable[[TimeStep], Array], timestep: TimeStep) -> Array:
     """Return Q_k(s, .) with the priors, [K, ..., A]; those of illegal actions are far below all
     others."""
     prior = net.prior(timestep)[..., 0]
