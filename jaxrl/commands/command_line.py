@@ -161,7 +161,9 @@ def _name_algorithm(
         raise UserError(f"The algorithm is given twice: {first}, and with --algorithm.")
     if not options.keys() & {"env", "resume", "fork", "help", "h"}:
         found = [name for name in configuration.shipped_files() if name.startswith(f"{first}/")]
-        ways = [f"jaxrl train {name}" for name in found] + [f"jaxrl train {first} --env ENV"]
+        ways = [f"jaxrl train {first} --env ENV"]
+        if found:
+            ways.insert(0, f"jaxrl train {', '.join(found)}")
         raise UserError(f"Say in which environment '{first}' is trained: {', or '.join(ways)}.")
     return [], {"algorithm": [first], **options}
 

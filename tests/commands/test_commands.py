@@ -224,7 +224,7 @@ def maze(size: int = 3) -> Environment:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("train ppo", "jaxrl train ppo/cartpole, .*jaxrl train ppo --env ENV"),
+        ("train ppo", "jaxrl train ppo/.*ppo/cartpole, .*jaxrl train ppo --env ENV"),
         ("train ppo cartpole", "jaxrl train ppo --env cartpole"),
         ("train catch", "jaxrl train ppo --env catch"),
         ("train ppo/catch", "jaxrl train ppo --env catch"),
