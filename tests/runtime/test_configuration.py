@@ -187,14 +187,15 @@ def test_every_configuration_that_comes_along_is_read(path, no_training):
 
     config = configuration.experiment(configuration.load(path))
     assert config.algorithm == path.parent.name
-    if "LunarLander" in config.env:
-        pytest.importorskip("Box2D", reason="gymnasium[box2d] is not installed")
-    if "HalfCheetah" in config.env:
-        pytest.importorskip("mujoco", reason="gymnasium[mujoco] is not installed")
-    if config.env.startswith("jaxmarl/"):
-        pytest.importorskip("jaxmarl", reason="the jaxmarl extra is not installed")
-    if config.env.startswith("playground/"):
-        pytest.importorskip("mujoco_playground", reason="the playground extra is not installed")
+    for part, module, extra in (
+        ("LunarLander", "Box2D", "gymnasium[box2d]"),
+        ("HalfCheetah", "mujoco", "gymnasium[mujoco]"),
+        ("dm_control/", "dm_control", "dm_control"),
+        ("jaxmarl/", "jaxmarl", "the jaxmarl extra"),
+        ("playground/", "mujoco_playground", "the playground extra"),
+    ):
+        if part in config.env:
+            pytest.importorskip(module, reason=f"{extra} is not installed")
     building.build(config)
 
 

@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl import losses
+from jaxrl.algorithms.value.shared.heads import legal_values
 from jaxrl.algorithms.value.shared.q_learning import (
     TINY_Q_LEARNING,
     QLearning,
@@ -31,7 +32,6 @@ from jaxrl.algorithms.value.shared.q_learning import (
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Array, Environment, TimeStep, Transition
 from jaxrl.kit import AlgorithmBuilder, Net, Part, Recipe, group, hyper, loss, static
-from jaxrl.kit.acting import mask_illegal
 from jaxrl.kit.groups import ImageTorso, Optimizer, Replay, Target
 
 
@@ -56,8 +56,7 @@ class Config(QLearning):
 def values(net: Net, q: Callable[[TimeStep], Array], timestep: TimeStep) -> Array:
     """Return Q_k(s, .) with the priors, [K, ..., A]; those of illegal actions are far below all
     others."""
-    prior = net.prior(timestep)[..., 0]
-    return mask_illegal(q(timestep)[..., 0] + net.hyper.prior_scale * prior, timestep)
+    return legal_values(q(timestep) + net.hyper.prior_scale * net.prior(timestep), timestep)
 
 
 @loss("q")
@@ -67,7 +66,7 @@ def q_loss(net: Net, x: Transition) -> Array:
     following = values(net, net.target.q, x.next_timestep).max(-1)
     target = losses.td_target(x.reward, x.terminated, net.hyper.discount, following)
     taken = jnp.take_along_axis(values(net, net.q, x.timestep), x.action[None, :, None], -1)[..., 0]
-    error = losses.squared_error(taken, jax.lax.stop_gradient(target))
+    error = losses.squared_error(taken, target)
     return (x.extras["mask"].T * error).sum(0)
 
 
