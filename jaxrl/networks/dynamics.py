@@ -33,10 +33,36 @@ class _Member(nn.Module):
     widths: tuple[int, ...]
     activation: str
     outputs: int
+    initializer: str
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        return dense(self.outputs, initializer("lecun", 1.0))(MLP(self.widths, self.activation)(x))
+        x = MLP(self.widths, self.activation, self.initializer)(x)
+        return dense(self.outputs, initializer(self.initializer, 1.0))(x)
+
+
+def gaussian_ensemble(
+    x: Array,
+    size: int,
+    members: int,
+    widths: tuple[int, ...],
+    activation: str,
+    initializer: str = "lecun",
+) -> tuple[Array, Array, Array]:
+    """Apply `members` (E) networks that share no weights to features [..., F], in a compact method.
+
+    Returns means and log variances [E, ..., size], and the logits [E, ...] that the task ends.
+    """
+    ensemble = nn.vmap(
+        _Member,
+        variable_axes={"params": 0},
+        split_rngs={"params": True},
+        in_axes=None,  # pyright: ignore[reportArgumentType]
+        axis_size=members,
+    )(widths, activation, 2 * size + 1, initializer)
+    out = ensemble(x)
+    bounds = map(jnp.float32, LOG_VARIANCE)
+    return out[..., :size], losses.bounded_log_variance(out[..., size:-1], *bounds), out[..., -1]
 
 
 class Dynamics(nn.Module):
@@ -60,18 +86,7 @@ class Dynamics(nn.Module):
             self.observation_space, self.action_space, timestep, action
         )
         size = encoders.flatten(self.observation_space, timestep.observation).shape[-1]
-        ensemble = nn.vmap(
-            _Member,
-            variable_axes={"params": 0},
-            split_rngs={"params": True},
-            in_axes=None,  # pyright: ignore[reportArgumentType]
-            axis_size=self.members,
-        )(self.widths, self.activation, 2 * size + 1)
-        out = ensemble(x)
-        log_variance = losses.bounded_log_variance(
-            out[..., size:-1], *map(jnp.float32, LOG_VARIANCE)
-        )
-        return Prediction(out[..., :size], log_variance, out[..., -1])
+        return Prediction(*gaussian_ensemble(x, size, self.members, self.widths, self.activation))
 
 
 def draw_next(prediction: Prediction, timestep: TimeStep, key: Key) -> TimeStep:

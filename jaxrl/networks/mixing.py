@@ -22,10 +22,15 @@ class MonotonicMixer(nn.Module):
     hidden layer, of `width` units too. These functions begin small (orthogonal, times 0.1), as in
     JaxMARL's code: larger ones exaggerate the agents' first values.
 
+    With `normalize_state`, layer normalization of the state comes first, which is not in the paper.
+    Weights are linear in the state, so values may grow with the third power of a state that has no
+    bounds.
+
     Source: QMIX (Rashid et al., 2018, arXiv:1803.11485), section 4 and appendix C.
     """
 
     width: int = 32
+    normalize_state: bool = False
 
     @nn.compact
     def __call__(self, state: Array, values: Array, shares: bool = False) -> Any:
@@ -35,6 +40,8 @@ class MonotonicMixer(nn.Module):
         sum over agents: the team's value would rise by it with the agent's if the hidden units were
         linear.
         """
+        if self.normalize_state:
+            state = nn.LayerNorm()(state)
         linear = lambda size: dense(size, initializer("orthogonal", 0.1))(state)
         agents, batch = values.shape[-1], values.shape[:-1]
         weight = linear(agents * self.width).reshape(*batch, agents, self.width)

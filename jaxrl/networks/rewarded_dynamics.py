@@ -9,14 +9,10 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from jaxrl import losses
 from jaxrl.core.spaces import Box, Space
 from jaxrl.core.types import Array, Key, TimeStep, Tree, struct
 from jaxrl.networks import encoders
-from jaxrl.networks.dense import dense
-from jaxrl.networks.dynamics import LOG_VARIANCE
-from jaxrl.networks.initializers import initializer
-from jaxrl.networks.torsos import MLP
+from jaxrl.networks.dynamics import gaussian_ensemble
 
 
 @struct
@@ -35,18 +31,6 @@ class StepPrediction:
     def members_last(self) -> tuple[Array, Array]:
         """Return means and scales [..., D + 1, E], as the penalties for uncertainty take them."""
         return jnp.moveaxis(self.mean, 0, -1), jnp.moveaxis(self.scale, 0, -1)
-
-
-class _Member(nn.Module):
-    widths: tuple[int, ...]
-    activation: str
-    outputs: int
-    initializer: str = "lecun"
-
-    @nn.compact
-    def __call__(self, x: Array) -> Array:
-        x = MLP(self.widths, self.activation, self.initializer)(x)
-        return dense(self.outputs, initializer(self.initializer, 1.0))(x)
 
 
 class RewardedDynamics(nn.Module):
@@ -72,18 +56,8 @@ class RewardedDynamics(nn.Module):
             self.observation_space, self.action_space, timestep, action
         )
         size = encoders.flatten(self.observation_space, timestep.observation).shape[-1] + 1
-        ensemble = nn.vmap(
-            _Member,
-            variable_axes={"params": 0},
-            split_rngs={"params": True},
-            in_axes=None,  # pyright: ignore[reportArgumentType]
-            axis_size=self.members,
-        )(self.widths, self.activation, 2 * size + 1, self.initializer)
-        out = ensemble(x)
-        log_variance = losses.bounded_log_variance(
-            out[..., size:-1], *map(jnp.float32, LOG_VARIANCE)
-        )
-        return StepPrediction(out[..., :size], log_variance, out[..., -1])
+        layers = self.members, self.widths, self.activation, self.initializer
+        return StepPrediction(*gaussian_ensemble(x, size, *layers))
 
 
 def draw_step(prediction: StepPrediction, elites: Array, key: Key) -> tuple[Array, Array]:

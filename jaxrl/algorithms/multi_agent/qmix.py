@@ -32,11 +32,15 @@ class Config(vdn.Config):
 
     mixing: int = static(32, low=1, high=WIDE)
     """Number of hidden units of the mixing network: appendix C."""
+    normalize_state: bool = False
+    """Normalize the state (layer normalization) before the mixing network reads it. Not in the
+    paper: for states without bounds, such as places that agents can leave, where values of the team
+    diverge otherwise."""
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
     parts, values = own_networks(env, config)
-    parts |= {"mixer": mixer(env, config)}
+    parts |= {"mixer": mixer(env, config, config.normalize_state)}
     return team_recipe(env, config, Team(agent_names(env), parts, values, mix_by_state))
 
 

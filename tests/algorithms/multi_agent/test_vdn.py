@@ -106,6 +106,15 @@ def test_the_mixed_value_never_falls_when_an_agents_rises():
     assert float(jnp.abs(moved).min()) > 0
 
 
+@pytest.mark.parametrize("normalize_state", [False, True])
+def test_the_mixed_value_of_a_far_state_is_bounded_only_with_a_normalized_state(normalize_state):
+    mixer = MonotonicMixer(8, normalize_state)
+    state, values = jnp.asarray(RNG.normal(size=(64, 5))), jnp.asarray(RNG.normal(size=(64, 3)))
+    params = mixer.init(random.key(1), state, values)
+    near, far = (jnp.abs(mixer.apply(params, c * state, values)).mean() for c in (1, 1000))
+    assert (far < 1.1 * near) == normalize_state
+
+
 def learn_values(builder):
     """The team's values of the four joint actions, learned from random play."""
     settings = {

@@ -131,13 +131,15 @@ def mix_by_state(parts: Any, timestep: TimeStep, values: Array) -> Array:
     return parts.mixer(state_of(timestep), values)
 
 
-def mixer(env: Environment, config: Any) -> Part:
+def mixer(env: Environment, config: Any, normalize_state: bool = False) -> Part:
     """Return the part `mixer` that `mix_by_state` reads: (state [B, S], values [B, N]) -> [B].
 
     config: settings with `mixing`, an `optimizer` and a `target`.
+    normalize_state: see `MonotonicMixer`.
     """
     inputs = state_of(example_timestep(env)), jnp.zeros((1, len(agent_names(env))))
-    return Part(MonotonicMixer(config.mixing), inputs, config.optimizer, config.target)
+    module = MonotonicMixer(config.mixing, normalize_state)
+    return Part(module, inputs, config.optimizer, config.target)
 
 
 def mixing(env: Environment, config: Any) -> tuple[dict[str, Part], Mix]:
