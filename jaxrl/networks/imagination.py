@@ -22,12 +22,14 @@ class Actor(nn.Module):
 
     action_space: Space
     hidden: tuple[int, ...] = (64,)
+    layer_norm: bool = False
 
     @nn.compact
     def __call__(self, features: Array, legal_actions: Array | None = None) -> Distribution:
         # Small weights of the last layer make the first policy close to uniform.
         head = PolicyHead(self.action_space, "orthogonal", bounded_mean=True, deviation="bounded")
-        return head(MLP(self.hidden, "silu")(features), legal_actions)
+        torso = MLP(self.hidden, "silu", layer_norm=self.layer_norm)
+        return head(torso(features), legal_actions)
 
 
 class Critic(nn.Module):
@@ -39,10 +41,12 @@ class Critic(nn.Module):
 
     bins: int
     hidden: tuple[int, ...] = (64,)
+    layer_norm: bool = False
 
     @nn.compact
     def __call__(self, features: Array) -> Array:
-        return dense(self.bins, nn.initializers.zeros)(MLP(self.hidden, "silu")(features))
+        torso = MLP(self.hidden, "silu", layer_norm=self.layer_norm)
+        return dense(self.bins, nn.initializers.zeros)(torso(features))
 
 
 def symexp_atoms(bins: int, symlog_range: float) -> Array:

@@ -12,6 +12,7 @@ from jaxrl import losses
 from jaxrl.core.types import Array
 from jaxrl.networks.dense import dense
 from jaxrl.networks.initializers import initializer
+from jaxrl.networks.torsos import optional_layer_norm
 
 
 class MonotonicMixer(nn.Module):
@@ -40,8 +41,7 @@ class MonotonicMixer(nn.Module):
         sum over agents: the team's value would rise by it with the agent's if the hidden units were
         linear.
         """
-        if self.normalize_state:
-            state = nn.LayerNorm()(state)
+        state = optional_layer_norm(state, self.normalize_state)
         linear = lambda size: dense(size, initializer("orthogonal", 0.1))(state)
         agents, batch = values.shape[-1], values.shape[:-1]
         weight = linear(agents * self.width).reshape(*batch, agents, self.width)

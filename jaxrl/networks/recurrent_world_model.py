@@ -61,7 +61,8 @@ class RecurrentWorldModel(nn.Module):
 
     Reward and termination belong to the action's successor. Windows from the replay buffer contain
     the true successor, so the model learns the last time step of every episode. Networks are small
-    perceptrons, without the paper's normalization layers and block-diagonal GRU.
+    perceptrons, with layer normalization or without, and the GRU is plain: the paper's has
+    normalization and block-diagonal weights.
     """
 
     observation_space: Space
@@ -72,14 +73,15 @@ class RecurrentWorldModel(nn.Module):
     groups: int = 8
     classes: int = 8
     bins: int = 41
+    layer_norm: bool = False  # in all perceptrons
 
     def setup(self):
-        perceptron = lambda: MLP(self.hidden, "silu")
+        perceptron = lambda: MLP(self.hidden, "silu", layer_norm=self.layer_norm)
         init = initializer("lecun", 1.0)
         zeros = nn.initializers.zeros
         logits = self.groups * self.classes
         self.encoder = perceptron()
-        self.mixer = MLP((self.deterministic,), "silu")
+        self.mixer = MLP((self.deterministic,), "silu", layer_norm=self.layer_norm)
         self.core = GRU(self.deterministic)
         self.prior = nn.Sequential([perceptron(), dense(logits, init)])
         self.posterior = nn.Sequential([perceptron(), dense(logits, init)])

@@ -20,11 +20,14 @@ class Number(nn.Module):
 
 
 class Positive(nn.Module):
-    """A positive number, such as a temperature: the exponential of a parameter, 1 at first."""
+    """A positive number, such as a temperature: the exponential of a parameter, `start` at
+    first."""
+
+    start: float = 1.0
 
     @nn.compact
     def __call__(self) -> Array:
-        return jnp.exp(self.param("log", nn.initializers.zeros, ()))
+        return jnp.exp(self.param("log", nn.initializers.constant(math.log(self.start)), ()))
 
 
 class Softplus(nn.Module):

@@ -11,7 +11,7 @@ import numpy as np
 from jaxrl.evaluation.curve_plots import learning_curves
 from jaxrl.evaluation.statistics import final_scores, interquartile_interval
 from jaxrl.runtime import configuration, files, log, run_folder
-from jaxrl.suites.suite import Published, Run, Suite, runs
+from jaxrl.suites.suite import Change, Published, Run, Suite, runs
 
 Record = dict[str, Any]
 
@@ -48,10 +48,12 @@ def outdated_records(
 ) -> dict[tuple[str, str], dict[str, tuple[Any, Any]]]:
     """Return what differs between a record's settings and the suite's, where something does.
 
-    A setting that only one of the two knows (the code has changed since) is no difference.
+    A setting that only one of the two knows (the code has changed since) is no difference, unless
+    the suite names it.
 
     Returns:
-        (algorithm, environment) -> setting's dotted name -> (value in the record, in the suite).
+        (algorithm, environment) -> setting's dotted name -> (value in the record, None if it has
+        none, and in the suite).
     """
     now = {
         (run.algorithm, run.environment): configuration.to_dict(run.config) for run in runs(suite)
@@ -65,9 +67,23 @@ def outdated_records(
             for name, value in old.items()
             if name in new and new[name] != value
         }
+        differences |= {
+            name: (None, new[name])
+            for name in _named(suite, *key)
+            if name in new and name not in old
+        }
         if differences:
             found[key] = differences
     return found
+
+
+def _named(suite: Suite, algorithm: str, environment: str) -> Iterable[str]:
+    """Return the dotted names of the settings that the suite itself gives."""
+    entry, place = suite.algorithms.get(algorithm), suite.environments.get(environment)
+    if entry is None or place is None:
+        return ()
+    given = place.agent, entry.agent, entry.changes.get(environment, Change()).agent
+    return {name: None for agent in given for name in _flatten({"agent": agent})}
 
 
 def _flatten(config: Any, prefix: str = "") -> dict[str, Any]:
@@ -372,7 +388,8 @@ def differences(old: Mapping[tuple[str, str], Mapping[str, tuple[Any, Any]]]) ->
     where: dict[tuple[str, str], list[str]] = {}
     for (algorithm, environment), settings in old.items():
         for name, (then, now) in settings.items():
-            text = f"`{name}` was {_show(then)}, is {_show(now)}"
+            was = "did not exist" if then is None else f"was {_show(then)}"
+            text = f"`{name}` {was}, is {_show(now)}"
             where.setdefault((algorithm, text), []).append(environment)
     return [f"- {name} in {', '.join(places)}: {text}" for (name, text), places in where.items()]
 

@@ -314,6 +314,22 @@ def test_an_algorithm_can_begin_with_another(suite, tmp_path):
     assert page.outdated_records(changed, [record])
 
 
+def test_a_setting_that_a_record_does_not_know_is_missing_only_if_the_suite_names_it(
+    suite, tmp_path
+):
+    bandit = "bandit: {env: bandit, low: 0, high: 1, random: 0.1"
+    named = bandit + ", agent: {optimizer: {eps: 1}}"
+    read = change_suite(tmp_path, (bandit, bandit))
+    (run,) = command.runs(read, ["PPO"], ["bandit"])
+    config = log.to_jsonable(configuration.to_dict(run.config))
+    del config["agent"]["optimizer"]["eps"]
+    record = {"algorithm": "PPO", "environment": "bandit", "config": config}
+    assert not page.outdated_records(read, [record])
+    found = page.outdated_records(change_suite(tmp_path, (bandit, named)), [record])
+    assert found == {("PPO", "bandit"): {"agent.optimizer.eps": (None, 1)}}
+    assert page.differences(found) == ["- PPO in bandit: `agent.optimizer.eps` did not exist, is 1"]
+
+
 def test_an_environment_can_have_settings_of_every_agent_and_sampled_actions(suite, tmp_path):
     bandit = "bandit: {env: bandit, low: 0, high: 1, random: 0.1"
     mine = bandit + ", greedy: false, agent: {torso: {hidden: [8]}, optimizer: {learning_rate: 1}}"

@@ -78,6 +78,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         None,
         (critic_loss, actor_loss, soft.temperature_loss(space, actor_loss)),
         config.delay,
+        fixed_temperature=config.fixed_temperature,
     )
 
 

@@ -110,6 +110,7 @@ def recipe(
         config.target,
         (critic_loss, actor_loss, temperature_loss),
         noise=noise,
+        fixed_temperature=getattr(config, "fixed_temperature", 0.0),
     )
     return dataclasses.replace(plain, parts={**plain.parts, **critic_parts})
 

@@ -70,6 +70,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         config.target,
         (critic_loss, actor_loss, soft.temperature_loss(space, actor_loss)),
         noise=config.gsde,
+        fixed_temperature=config.fixed_temperature,
     )
 
 

@@ -6,11 +6,12 @@ there, the policy acts for `horizon` steps in the model alone; the critic learns
 these steps, and the policy follows REINFORCE with returns divided by their range. The latent is the
 agent's memory while it acts.
 
-The optimizers are those of the paper's first version: Adam and a limit on the gradient's norm,
-where later versions use LaProp (4e-5) and adaptive clipping. Differences from the paper: MLPs
-without normalization layers and a plain GRU; windows begin with a fresh latent instead of a stored
-one; the critic learns in imagination only, not from replayed rewards as well. Binary features have
-a Bernoulli likelihood: the squared errors of a few cells would fall below the free nats.
+The optimizers and the layer normalization are those of the paper's first version: Adam and a limit
+on the gradient's norm, where later versions use LaProp (4e-5), adaptive clipping and RMS
+normalization. Differences from the paper: a GRU without normalization; windows begin with a fresh
+latent instead of a stored one; the critic learns in imagination only, not from replayed rewards as
+well. Binary features have a Bernoulli likelihood: the squared errors of a few cells would fall
+below the free nats.
 """
 
 from __future__ import annotations
@@ -68,6 +69,9 @@ class Config:
     """Number of classes of each categorical variable in a latent."""
     hidden: tuple[int, ...] = static((64,), low=1, high=WIDE, least_length=1)
     """Widths of the hidden layers of every network."""
+    layer_norm: bool = True
+    """Apply layer normalization in each hidden layer, as in the code of arXiv:2301.04104v1 (RMS
+    normalization in later versions)."""
     bins: int = static(41, low=3, high=WIDE)
     """Number of atoms in the two-hot codes of rewards and values; odd."""
     symlog_range: float = static(4.0, above=0, high=80)
@@ -132,8 +136,8 @@ def recipe(env: Environment, config: Config) -> Recipe:
     timestep, space = example_timestep(env), env.action_space
     c, size = config, encoders.features(env.observation_space, timestep).shape[-1]
     sizes = size, c.hidden, c.deterministic, c.groups, c.classes, c.bins
-    model = RecurrentWorldModel(env.observation_space, space, *sizes)
-    actor, critic = Actor(space, c.hidden), Critic(c.bins, c.hidden)
+    model = RecurrentWorldModel(env.observation_space, space, *sizes, c.layer_norm)
+    actor, critic = Actor(space, c.hidden, c.layer_norm), Critic(c.bins, c.hidden, c.layer_norm)
     atoms = symexp_atoms(c.bins, c.symlog_range)
 
     def memory(n):

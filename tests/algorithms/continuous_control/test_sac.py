@@ -3,9 +3,14 @@
 import types
 
 import numpy as np
+import pytest
 
 from jaxrl import envs
+from jaxrl.algorithms.continuous_control.crossq import crossq
+from jaxrl.algorithms.continuous_control.redq import redq
 from jaxrl.algorithms.continuous_control.sac import sac
+from jaxrl.algorithms.continuous_control.tqc import tqc
+from jaxrl.core import random
 from jaxrl.core.settings import Static
 from tests.kit.stub import losses_of, stub, transitions
 
@@ -61,3 +66,18 @@ def test_the_actor_climbs_the_cautious_value_and_its_entropy():
 def test_the_temperature_draws_the_entropy_to_its_target():
     output = loss_of("temperature_loss")[1]
     np.testing.assert_allclose(output.value, -TEMPERATURE * (IN_HALF_WIDTHS[:N] - 1.5), rtol=1e-4)
+
+
+@pytest.mark.parametrize("builder", [sac, tqc, redq, crossq], ids=lambda b: b.name)
+@pytest.mark.parametrize("fixed", [0.1, 0.0])
+def test_a_fixed_temperature_is_not_learned(builder, fixed):
+    recipe = builder.recipe(envs.make("pendulum"), Static(builder.Config(fixed_temperature=fixed)))
+    network = recipe.parts["temperature"].network
+    start = network.apply(network.init(random.key(0)))
+    np.testing.assert_allclose(start, fixed or 1.0, rtol=1e-6)
+    assert ("temperature_loss" in losses_of(recipe)) == (not fixed)
+    descended = []
+    net = types.SimpleNamespace(update_targets=lambda: descended)
+    net.descend = lambda loss, batch, every=1: descended.append(loss.name) or net
+    recipe.update(net, None)
+    assert ("temperature_loss" in descended) == (not fixed) and "actor_loss" in descended

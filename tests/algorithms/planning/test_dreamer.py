@@ -164,6 +164,21 @@ def test_binary_features_are_known_by_their_kind():
     np.testing.assert_array_equal(binary_features(space, 10), expected)
 
 
+def test_each_hidden_layer_is_normalized_if_asked():
+    count = {}
+    for layer_norm in (True, False):
+        config = replace(CONFIG, {"hidden": (8, 8), "layer_norm": layer_norm})
+        agent = d.dreamer(ENV, config).agent
+        state = jax.eval_shape(agent.init, random.key(0), agent.hyper)
+        for name, part in parts(state).items():
+            paths = [jax.tree_util.keystr(path) for path, _ in jax.tree.leaves_with_path(part)]
+            count[name, layer_norm] = sum("LayerNorm" in p and "scale" in p for p in paths)
+    assert not any(count[name, False] for name in ("model", "actor", "critic"))
+    # The model has the mixer's layer and two each of encoder, prior, posterior, decoder, reward and
+    # continuation.
+    assert [count[name, True] for name in ("model", "actor", "critic")] == [13, 2, 2]
+
+
 @pytest.mark.slow
 def test_settings_that_do_not_fit():
     for changes, what in (

@@ -60,6 +60,10 @@ class Soft(SoftLearner, Replayed):
     """Settings shared by soft actor-critics that learn from replayed experience. The defaults are
     those of Haarnoja et al., table 1, except for the replay's capacity, a million there."""
 
+    fixed_temperature: float = static(0.0, low=0)
+    """Temperature that is not learned; 0 to learn it, for the target entropy. The first version of
+    SAC (arXiv:1801.01290) has it as the inverse scale of rewards."""
+
 
 class SampleInHalfWidths(Protocol):
     """Function that samples a policy, with log-probabilities in half-widths."""
@@ -175,6 +179,7 @@ def soft_actor_critic(
     losses: Sequence[Loss],
     delay: int = 1,
     noise: StateDependentNoise = NO_NOISE,
+    fixed_temperature: float = 0.0,
 ) -> Recipe:
     """Return the recipe of a soft actor-critic.
 
@@ -183,6 +188,7 @@ def soft_actor_critic(
     losses: of critics, actor and temperature.
     delay: critic updates per update of policy and temperature.
     noise: of exploration; the actor must have been made with the same.
+    fixed_temperature: that is not learned; 0 to learn it.
     """
     critic_loss, actor_loss, temperature_loss = losses
     timestep, space = example_timestep(env), env.action_space
@@ -190,17 +196,19 @@ def soft_actor_critic(
     def update(net, batch):
         net = net.descend(critic_loss, batch)
         net = net.descend(actor_loss, batch, every=delay)
-        return net.descend(temperature_loss, batch, every=delay).update_targets()
+        if not fixed_temperature:
+            net = net.descend(temperature_loss, batch, every=delay)
+        return net.update_targets()
 
     inputs = (timestep, spaces.example(space)[None])
     recipe = Recipe(
         parts={
             "actor": Part(actor, (timestep,), optimizer),
             "critic": Part(critic, inputs, optimizer, target),
-            "temperature": Part(Positive(), (), optimizer),
+            "temperature": Part(Positive(fixed_temperature or 1.0), (), optimizer),
         },
         act=sample("actor", space, noise),
-        losses=losses,
+        losses=losses[:2] if fixed_temperature else losses,
         update=update,
     )
     return remember_noise(recipe, "actor") if noise.enabled else recipe
