@@ -16,6 +16,7 @@ from jaxrl.suites.suite import Change, Published, Run, Suite, runs
 Record = dict[str, Any]
 
 OLD = "†"
+UNKNOWN = "unknown"  # in place of a setting that a record does not have
 # Part of the way from random play to the best seed beyond which a seed has learned something.
 LEARNED = 0.1
 
@@ -52,8 +53,8 @@ def outdated_records(
     the suite names it.
 
     Returns:
-        (algorithm, environment) -> setting's dotted name -> (value in the record, None if it has
-        none, and in the suite).
+        (algorithm, environment) -> setting's dotted name -> (value in the record or `UNKNOWN`, in
+        the suite).
     """
     now = {
         (run.algorithm, run.environment): configuration.to_dict(run.config) for run in runs(suite)
@@ -68,8 +69,8 @@ def outdated_records(
             if name in new and new[name] != value
         }
         differences |= {
-            name: (None, new[name])
-            for name in _named(suite, *key)
+            name: (UNKNOWN, new[name])
+            for name in _own_settings(suite, *key)
             if name in new and name not in old
         }
         if differences:
@@ -77,7 +78,7 @@ def outdated_records(
     return found
 
 
-def _named(suite: Suite, algorithm: str, environment: str) -> Iterable[str]:
+def _own_settings(suite: Suite, algorithm: str, environment: str) -> Iterable[str]:
     """Return the dotted names of the settings that the suite itself gives."""
     entry, place = suite.algorithms.get(algorithm), suite.environments.get(environment)
     if entry is None or place is None:
@@ -388,8 +389,7 @@ def differences(old: Mapping[tuple[str, str], Mapping[str, tuple[Any, Any]]]) ->
     where: dict[tuple[str, str], list[str]] = {}
     for (algorithm, environment), settings in old.items():
         for name, (then, now) in settings.items():
-            was = "did not exist" if then is None else f"was {_show(then)}"
-            text = f"`{name}` {was}, is {_show(now)}"
+            text = f"`{name}` was {_show(then)}, is {_show(now)}"
             where.setdefault((algorithm, text), []).append(environment)
     return [f"- {name} in {', '.join(places)}: {text}" for (name, text), places in where.items()]
 

@@ -326,8 +326,8 @@ def test_a_setting_that_a_record_does_not_know_is_missing_only_if_the_suite_name
     record = {"algorithm": "PPO", "environment": "bandit", "config": config}
     assert not page.outdated_records(read, [record])
     found = page.outdated_records(change_suite(tmp_path, (bandit, named)), [record])
-    assert found == {("PPO", "bandit"): {"agent.optimizer.eps": (None, 1)}}
-    assert page.differences(found) == ["- PPO in bandit: `agent.optimizer.eps` did not exist, is 1"]
+    assert found == {("PPO", "bandit"): {"agent.optimizer.eps": (page.UNKNOWN, 1)}}
+    assert page.differences(found) == ["- PPO in bandit: `agent.optimizer.eps` was unknown, is 1"]
 
 
 def test_an_environment_can_have_settings_of_every_agent_and_sampled_actions(suite, tmp_path):
