@@ -78,13 +78,13 @@ def outdated_records(
     return found
 
 
-def _own_settings(suite: Suite, algorithm: str, environment: str) -> Iterable[str]:
+def _own_settings(suite: Suite, algorithm: str, environment: str) -> list[str]:
     """Return the dotted names of the settings that the suite itself gives."""
     entry, place = suite.algorithms.get(algorithm), suite.environments.get(environment)
     if entry is None or place is None:
-        return ()
+        return []
     given = place.agent, entry.agent, entry.changes.get(environment, Change()).agent
-    return {name: None for agent in given for name in _flatten({"agent": agent})}
+    return [name for agent in given for name in _flatten({"agent": agent})]
 
 
 def _flatten(config: Any, prefix: str = "") -> dict[str, Any]:
