@@ -117,11 +117,12 @@ class FractionProposal(nn.Module):
 class RecurrentQNetwork(_Streams):
     """A `QNetwork` with a GRU of width `recurrent` before its head.
 
-    The GRU also sees the last action and its reward (Kapturowski et al., 2019, as in SEED's
-    `DuelingLSTMDQNNet`).
+    The GRU also sees the last action and, with `sees_reward`, its reward (Kapturowski et al., 2019,
+    as in SEED's `DuelingLSTMDQNNet`).
     """
 
     recurrent: int = 512
+    sees_reward: bool = True
 
     @nn.compact
     def __call__(
@@ -135,7 +136,9 @@ class RecurrentQNetwork(_Streams):
         is reset where `timestep.restarts`.
         """
         last = jax.nn.one_hot(last_action, self.num_actions)
-        x = [self._features(timestep), last, timestep.reward[..., None]]
+        x = [self._features(timestep), last]
+        if self.sees_reward:
+            x.append(timestep.reward[..., None])
         x, core = jnp.concatenate(x, -1), GRU(self.recurrent)
         x, memory = core.unroll(x, timestep.restarts, memory) if unroll else core(x, memory)
         return self._outputs(x), memory

@@ -19,7 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.evidence.declare import Exact, Mutation, Paper
-from jaxrl.algorithms.multi_agent.team_ppo import critic_of, team_ppo, teams_of
+from jaxrl.algorithms.multi_agent.shared.views import teams_of
+from jaxrl.algorithms.multi_agent.team_ppo import critic_of, team_ppo
 from jaxrl.core.spaces import Discrete
 from jaxrl.core.types import Array, Batch, Environment, Key, TimeStep, Transition
 from jaxrl.envs import timesteps

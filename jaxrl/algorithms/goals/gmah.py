@@ -35,7 +35,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl import losses
-from jaxrl.algorithms.multi_agent import qmix
+from jaxrl.algorithms.multi_agent import qmix, vdn
 from jaxrl.algorithms.multi_agent.shared.team_values import mix_by_state, mixer
 from jaxrl.algorithms.multi_agent.shared.views import own_view
 from jaxrl.algorithms.value.shared.heads import action_outputs, legal_values
@@ -52,7 +52,7 @@ CHANNELS = ("reached", "possible")  # of `TimeStep.privileged`, bool [N, G]
 
 
 @group
-class Config(qmix.Config):
+class Config(qmix.Settings):
     """Settings of GMAH: QMIX over subgoals, and a low level that reaches them
     (arXiv:2408.11416)."""
 
@@ -174,7 +174,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
             action[agent] = chosen.astype(env.action_space[agent].dtype)  # type: ignore[index]
         return action, Kept(subgoal, age + 1), {"subgoal": subgoal, "age": age}
 
-    parts, none = {"mixer": mixer(env, config)}, jnp.zeros(1, jnp.int32)
+    parts, none = {"mixer": mixer(env, config, config.normalize_state)}, jnp.zeros(1, jnp.int32)
     for i, agent in enumerate(agents):
         own = seen_by(env, agent)
         chooser = dataclasses.replace(own, action_space=Discrete(number))
@@ -216,4 +216,9 @@ def check(env: Environment, config: Config, name: str) -> None:
 
 gmah = AlgorithmBuilder("gmah", Config, recipe, check=check)
 
-TINY = qmix.TINY | {"env": "trash_grid", "env_params": {"size": 4}, "patience": 3}
+TINY = vdn.TINY_TRANSITIONS | {
+    "env": "trash_grid",
+    "env_params": {"size": 4},
+    "mixing": 4,
+    "patience": 3,
+}

@@ -30,10 +30,11 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxrl import losses
-from jaxrl.algorithms.multi_agent import mappo
-from jaxrl.algorithms.multi_agent.shared.views import own_view, state_view
+from jaxrl.algorithms.multi_agent.shared import team_policies
+from jaxrl.algorithms.multi_agent.shared.views import check_state, own_view, state_view
 from jaxrl.algorithms.policy_gradient.shared.actor_critic import surrogate
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
@@ -53,7 +54,7 @@ LINE = 2  # words of a line of the manual: a name and a role
 
 
 @group
-class Config(mappo.Config):
+class Config(team_policies.Settings):
     """Settings of EnDi (arXiv:2210.13942)."""
 
     rollouts: Rollouts = Rollouts(num_envs=64, num_steps=32)
@@ -67,10 +68,10 @@ class Config(mappo.Config):
 
 
 @struct
-class Sample(mappo.Sample):
+class Sample(team_policies.Sample):
     """MAPPO's sample with the noise of each agent's masks, [T, B, E, 2]."""
 
-    noise: Tree
+    noise: Tree = ()
 
 
 def policy_loss(net: Net, x: Sample, agent: str, others: tuple[str, ...]) -> LossOutput:
@@ -117,9 +118,9 @@ def recipe(env: Environment, config: Config) -> Recipe:
         others = tuple(n for n in agents if n != agent)
         learn = functools.partial(policy_loss, agent=agent, others=others)
         policy_losses.append(Loss(learn, (agent,), f"{agent}_loss"))
-    fit = functools.partial(mappo.value_loss, critic="critic", view=state_view)
+    fit = functools.partial(team_policies.value_loss, critic="critic", view=state_view)
     value_losses = [Loss(fit, ("critic",), "critic_loss")]
-    numbers = {f"{agent}_loss": i for i, agent in enumerate(agents)}
+    numbers = {f"{agent}_loss": np.array([i]) for i, agent in enumerate(agents)}
 
     def act(net, timestep, memory, key, greedy):
         action, log_prob, noises = {}, {}, {}
@@ -135,11 +136,11 @@ def recipe(env: Environment, config: Config) -> Recipe:
         return action, memory, {"log_prob": log_prob, "noise": noises}
 
     def update(net, batch):
-        plain, moments = mappo.estimate_advantages(net, batch, {"critic": state_view})
-        plain = mappo.standardize_living(plain, {"critic": range(len(agents))})
+        plain, moments = team_policies.estimate_advantages(net, batch, {"critic": state_view})
+        plain = team_policies.standardize_living(plain, {"critic": range(len(agents))})
         fields = {f.name: getattr(plain, f.name) for f in dataclasses.fields(plain)}
         sample = Sample(**fields, noise=batch.transitions.extras["noise"])
-        return mappo.descend_in_passes(
+        return team_policies.descend_in_passes(
             net.replace(extra=moments),
             sample,
             batch,
@@ -163,7 +164,8 @@ def recipe(env: Environment, config: Config) -> Recipe:
 def check(env: Environment, config: Config, name: str) -> None:
     """Raise `UserError` where MAPPO does, for one agent alone, and unless every agent observes
     agents, entities and a manual, and has Discrete actions."""
-    mappo.check(env, config, name)
+    team_policies.check_windows(env, config, name)
+    check_state(env, f"The critic of {name}", "ippo")
     agents, sees, acts = agent_names(env), env.observation_space, env.action_space
     for agent in agents:
         space = sees[agent]  # type: ignore[index]
@@ -180,4 +182,10 @@ def check(env: Environment, config: Config, name: str) -> None:
 
 endi = AlgorithmBuilder("endi", Config, recipe, check=check)
 
-TINY = mappo.TINY | {"env": "manual_quest", "env_params": {"size": 4}, "width": 6}
+TINY = {"env": "manual_quest", "env_params": {"size": 4}, "width": 6, "num_envs": 4} | {
+    "num_steps": 8,
+    "num_shards": 4,
+    "hidden": (8,),
+    "epochs": 2,
+    "minibatches": 2,
+}

@@ -21,31 +21,41 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.algorithms.multi_agent import mappo
-from jaxrl.algorithms.multi_agent.shared.views import own_view, state_view
+from jaxrl.algorithms.multi_agent.shared import team_policies
+from jaxrl.algorithms.multi_agent.shared.team_policies import (
+    cast_recipe,
+    check_windows,
+    living,
+    mean_of_living,
+    over_window,
+    unit_of,
+)
+from jaxrl.algorithms.multi_agent.shared.views import check_state
+from jaxrl.core.hyper import WIDE
 from jaxrl.core.types import Array, Environment, Tree
-from jaxrl.kit import AlgorithmBuilder, Minibatch, Recipe, group
-from jaxrl.kit.agents import agent_names
+from jaxrl.kit import AlgorithmBuilder, Minibatch, Recipe, group, static
 from jaxrl.kit.groups import Passes
 
 
 @group
-class Config(mappo.Config):
+class Config(team_policies.Settings):
     """Settings of HAPPO (arXiv:2109.11251)."""
 
     passes: Passes = Passes(epochs=5, minibatches=1)
     """Passes of each agent over the window, and of the critic."""
+    recurrent: int = static(0, low=0, high=WIDE)
+    """Width of a GRU before each policy; 0 for none."""
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
-    plain = mappo.recipe(env, config)
-    agents = tuple(env.action_space)  # type: ignore[arg-type]
+    cast = mappo.central_cast(env)
+    plain, agents = cast_recipe(cast, config, config.recurrent), tuple(cast.actors)
     policy_losses, value_losses = plain.losses[: len(agents)], plain.losses[len(agents) :]
 
     def update(net, batch):
-        sample, moments = mappo.estimate_advantages(net, batch, {"critic": state_view})
-        sample = mappo.standardize_living(sample, {"critic": range(len(agents))})
+        sample, moments = cast.sample(net, batch)
+        unit, limit = unit_of(sample.memory), net.hyper.passes.target_kl
         window = lambda x: Minibatch(x, batch.mask, batch.weight)
-        limit = net.hyper.passes.target_kl
 
         def improve(index: int):
             agent, loss = agents[index], policy_losses[index]
@@ -54,15 +64,14 @@ def recipe(env: Environment, config: Config) -> Recipe:
                 """Improve one agent; multiply the ratios by its own."""
                 advantage = {"critic": sample.advantage["critic"] * ratio}
                 x = dataclasses.replace(sample, advantage=advantage)
-                number = agent_names(env).index(agent)
-                step = lambda net, rows: net.descend(loss, mappo.living(rows, number))
+                numbers = cast.numbers[agent]
+                step = lambda net, rows: net.descend(loss, living(rows, numbers))
                 own = net.replace(parts=parts, metrics={})
-                own = own.epochs(config.passes, window(x), step, max_drift=limit)
-                policy = getattr(own, agent)(own_view(x.timestep, agent))
+                own = own.epochs(config.passes, window(x), step, unit=unit, max_drift=limit)
+                policy = over_window(own, agent, cast.actors[agent].view(x.timestep), x.memory)
                 log_ratio = policy.log_prob(x.action[agent]) - x.log_prob[agent]
-                alive = x.timestep.alive
-                if alive is not None:  # what the dead do has no effect
-                    log_ratio = jnp.where(alive[..., number], log_ratio, 0)
+                # What the dead do has no effect.
+                log_ratio = mean_of_living(log_ratio, x.timestep, numbers)
                 # The same names for every agent.
                 metrics = {n.removeprefix(f"{agent}_"): v for n, v in own.metrics.items()}
                 return own.parts, ratio * jnp.exp(log_ratio), metrics
@@ -85,11 +94,23 @@ def recipe(env: Environment, config: Config) -> Recipe:
                 net = net.descend(loss, minibatch)
             return net
 
-        return net.epochs(config.passes, window(sample), fit)
+        return net.epochs(config.passes, window(sample), fit, unit=unit)
 
     return dataclasses.replace(plain, update=update)
 
 
-happo = AlgorithmBuilder("happo", Config, recipe, check=mappo.check)
+def check(env: Environment, config: Config, name: str) -> None:
+    """Raise `UserError` where `check_windows` does, and for an environment that does not expose its
+    state."""
+    check_windows(env, config, name)
+    check_state(env, f"The critic of {name}", "ippo")
 
-TINY = mappo.TINY
+
+happo = AlgorithmBuilder("happo", Config, recipe, check=check)
+
+TINY = {"env": "speaker_listener", "num_envs": 8, "num_steps": 4, "num_shards": 4} | {
+    "hidden": (8,),
+    "epochs": 2,
+    "minibatches": 2,
+    "recurrent": 4,
+}

@@ -1,28 +1,34 @@
 """Independent PPO (de Witt et al., 2020, "Is independent learning all you need in the StarCraft
 multi-agent challenge?", arXiv:2011.09533): MAPPO's agents, each with its own critic that sees only
-what its policy sees, as in the comparisons of Yu et al. (2022).
+what its policy sees, as in the comparisons of Yu et al. (2022). Agents may have rewards of their
+own.
 
 Differs from their code: an agent's return ends at its death. There it goes on with what the team
 earns, so that an agent may be paid for a victory that it did not live to see."""
 
 from __future__ import annotations
 
-import functools
-
 from jaxrl.algorithms.multi_agent.mappo import TINY as TINY
-from jaxrl.algorithms.multi_agent.mappo import Config, agents_recipe, check_windows, mappo
-from jaxrl.algorithms.multi_agent.shared.views import own_view
+from jaxrl.algorithms.multi_agent.mappo import (
+    Config,
+    actors,
+    check_players,
+    mappo,
+)
+from jaxrl.algorithms.multi_agent.shared.team_policies import Cast, Critic, cast_recipe
+from jaxrl.algorithms.multi_agent.shared.views import players, view_of
 from jaxrl.core.types import Environment
 from jaxrl.kit import Recipe
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
-    critic_of = {agent: f"{agent}_critic" for agent in env.action_space}
+    several, spaces = players(env, config.share_weights), env.observation_space
+    critic_of = {name: f"{name}_critic" for name in several}
     critics = {
-        name: (env.observation_space[agent], functools.partial(own_view, agent=agent))
-        for agent, name in critic_of.items()
+        critic_of[name]: Critic(view_of(own), spaces[own[0]], own, config.recurrent)  # type: ignore[index]
+        for name, own in several.items()
     }
-    return agents_recipe(env, config, critics, critic_of)
+    return cast_recipe(Cast(env, actors(several, critic_of), critics), config, config.recurrent)
 
 
-ippo = mappo.variant("ippo", recipe=recipe, check=check_windows)
+ippo = mappo.variant("ippo", recipe=recipe, check=check_players)

@@ -26,7 +26,7 @@ from typing import Any
 
 from jaxrl.algorithms.multi_agent import qmix, vdn
 from jaxrl.algorithms.multi_agent.shared.team_values import Team, mixing, team_recipe
-from jaxrl.algorithms.multi_agent.shared.views import team_view
+from jaxrl.algorithms.multi_agent.shared.views import check_alike, team_view
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Array, Environment, TimeStep
@@ -40,7 +40,7 @@ AGENTS = "agents"  # the part that all agents are
 
 
 @group
-class Config(qmix.Config):
+class Config(qmix.Settings):
     """Settings of MACTAS (arXiv:2508.13661)."""
 
     decomposition: str = static("vdn", choices=("vdn", "qmix"))
@@ -58,7 +58,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         sees, acts.n, torso.hidden, config.layers, config.heads, torso.activation, torso.initializer
     )
     inputs = (team_view(example_timestep(env), names),)
-    mixer, mix = mixing(env, config)
+    mixer, mix = mixing(env, config, config.normalize_state)
     parts = {AGENTS: Part(network, inputs, config.optimizer, config.target), **mixer}
 
     def values(parts: Any, timestep: TimeStep) -> dict[str, Array]:
@@ -74,12 +74,7 @@ def check(env: Environment, config: Config, name: str) -> None:
     do not divide the hidden states."""
     (qmix if config.decomposition == "qmix" else vdn).check(env, config, name)
     names = agent_names(env)
-    for spaces in (env.observation_space, env.action_space):
-        if any(spaces[n] != spaces[names[0]] for n in names):  # type: ignore[index]
-            raise UserError(
-                f"The agents {', '.join(names)} of '{env.name}' share the weights of one network "
-                f"in {name}, but their spaces differ."
-            )
+    check_alike(env, names, name)
     if config.torso.channels:
         raise UserError(f"{name} has no convolutions; leave channels empty.")
     if config.layers:
@@ -88,7 +83,7 @@ def check(env: Environment, config: Config, name: str) -> None:
 
 mactas = AlgorithmBuilder("mactas", Config, recipe, check=check)
 
-TINY = vdn.TINY | {
+TINY = vdn.TINY_TRANSITIONS | {
     "env": "signals",
     "env_params": {"agents": 2, "signals": 2},
     "hidden": (8,),

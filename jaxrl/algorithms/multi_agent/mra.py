@@ -44,10 +44,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.algorithms.multi_agent import mappo, team_ppo
+from jaxrl.algorithms.multi_agent import team_ppo
 from jaxrl.algorithms.multi_agent.maddpg import straight_through
-from jaxrl.algorithms.multi_agent.mappo import Sample
-from jaxrl.algorithms.multi_agent.shared.views import stack, team_view
+from jaxrl.algorithms.multi_agent.shared import team_policies
+from jaxrl.algorithms.multi_agent.shared.team_policies import Sample
+from jaxrl.algorithms.multi_agent.shared.views import check_alike, stack, team_view
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.hyper import WIDE
@@ -82,7 +83,7 @@ CRITIC = team_ppo.critic_of(AGENTS)
 
 
 @group
-class Config(mappo.Config):
+class Config(team_policies.Settings):
     """Settings of MRA (arXiv:2108.12988)."""
 
     rollouts: Rollouts = Rollouts(num_envs=64, num_steps=64)
@@ -141,7 +142,7 @@ def relation_loss(net: Net, x: Sample) -> LossOutput:
     log_policy, log_target = (jnp.moveaxis(logits, 0, -2) for logits in (policy, target))
     log_prior, log_policy = jax.lax.stop_gradient((log_prior[..., None, :], log_policy))
     bound = information_bound(log_prior, log_policy, log_target)
-    bound = mappo.mean_of_living(bound, seen, np.arange(shape[-1]))
+    bound = team_policies.mean_of_living(bound, seen, np.arange(shape[-1]))
     return LossOutput(-bound, {"information": bound})
 
 
@@ -179,8 +180,8 @@ def recipe(env: Environment, config: Config) -> Recipe:
         "posterior": Part(posterior, (example, latent), config.game),
     }
     alike = {"view": lambda timestep: timestep, "numbers": numbers}
-    improve = functools.partial(team_ppo.policy_loss, team=AGENTS, **alike)
-    fit = functools.partial(team_ppo.critic_loss, critic=CRITIC, **alike)
+    improve = functools.partial(team_policies.policy_loss, policy=AGENTS, critic=CRITIC, **alike)
+    fit = functools.partial(team_policies.value_loss, critic=CRITIC, **alike)
     policy = Loss(improve, (AGENTS,), f"{AGENTS}_loss")
     value = Loss(fit, (CRITIC,), f"{CRITIC}_loss")
     relation = Loss(relation_loss, ("relation",), "relation_loss")
@@ -204,11 +205,13 @@ def recipe(env: Environment, config: Config) -> Recipe:
         see = lambda timestep: relate(net, view(timestep), latent)
         reward = x.reward if x.reward.ndim > x.terminated.ndim else x.reward[..., None]
         reward = {CRITIC: jnp.broadcast_to(reward, latent.shape[:-1])}
-        sample, moments = mappo.estimate_advantages(net, batch, {CRITIC: see}, reward, owners)
+        sample, moments = team_policies.estimate_advantages(
+            net, batch, {CRITIC: see}, reward, owners
+        )
         action = {AGENTS: stack(x.action, names, x.terminated.ndim)}
         sample = dataclasses.replace(sample, timestep=see(x.timestep), action=action)
-        sample = mappo.standardize_living(sample, owners)
-        net = mappo.descend_in_passes(
+        sample = team_policies.standardize_living(sample, owners)
+        net = team_policies.descend_in_passes(
             net.replace(extra=moments),
             sample,
             batch,
@@ -217,7 +220,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
             [value],
             {policy.name: numbers, value.name: numbers},
         )
-        window = mappo.living(Minibatch(sample, batch.mask, batch.weight), numbers)
+        window = team_policies.living(Minibatch(sample, batch.mask, batch.weight), numbers)
         if config.latents > 1:
             net = net.descend(relation, window)
         return net.descend(game, Minibatch(sample, batch.mask, batch.weight)).update_targets()
@@ -237,14 +240,9 @@ def recipe(env: Environment, config: Config) -> Recipe:
 def check(env: Environment, config: Config, name: str) -> None:
     """Raise `UserError` for a window that does not divide into the minibatches, and unless agents
     are alike, have Discrete actions, may be absent, and list what they see of the others."""
-    mappo.check_windows(env, config, name)
+    team_policies.check_windows(env, config, name)
     names = agent_names(env)
-    for space in (env.observation_space, env.action_space):
-        if any(space[n] != space[names[0]] for n in names):  # type: ignore[index]
-            raise UserError(
-                f"The agents {', '.join(names)} of '{env.name}' share one policy in {name}, but "
-                "their spaces differ."
-            )
+    check_alike(env, names, name)
     check_discrete(env.action_space[names[0]], f"{name}'s agent '{names[0]}'")  # type: ignore[index]
     sees = env.observation_space[names[0]]  # type: ignore[index]
     listed = isinstance(sees, dict) and set(sees) == {"own", "others"}

@@ -3,8 +3,8 @@
 arXiv:1803.11485).
 
 Its weights are non-negative functions of the state (`privileged["state"]`, in training only), so
-that each agent's best action is its share of the team's. Unlike in the paper, agents have no memory
-(theirs have a GRU) and share no weights.
+that each agent's best action is its share of the team's. In the paper agents have a GRU
+(`recurrent`) and share their weights (`share_weights`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from jaxrl.algorithms.multi_agent.shared.team_values import (
     Team,
     mix_by_state,
     mixer,
-    own_networks,
     team_recipe,
 )
 from jaxrl.algorithms.multi_agent.shared.views import check_state
@@ -27,8 +26,8 @@ from jaxrl.kit.agents import agent_names
 
 
 @group
-class Config(vdn.Config):
-    """Settings of QMIX (arXiv:1803.11485)."""
+class Settings(vdn.Settings):
+    """Settings of Q-learning of a team whose values a network mixes."""
 
     mixing: int = static(32, low=1, high=WIDE)
     """Number of hidden units of the mixing network: appendix C."""
@@ -38,8 +37,13 @@ class Config(vdn.Config):
     diverge otherwise."""
 
 
+@group
+class Config(Settings, vdn.Config):
+    """Settings of QMIX (arXiv:1803.11485)."""
+
+
 def recipe(env: Environment, config: Config) -> Recipe:
-    parts, values = own_networks(env, config)
+    parts, values = vdn.networks(env, config)
     parts |= {"mixer": mixer(env, config, config.normalize_state)}
     return team_recipe(env, config, Team(agent_names(env), parts, values, mix_by_state))
 
@@ -50,6 +54,6 @@ def check(env: Environment, config: Any, name: str) -> None:
     check_state(env, f"The mixing network of {name}", "vdn")
 
 
-qmix = AlgorithmBuilder("qmix", Config, recipe, check=check)
+qmix = AlgorithmBuilder("qmix", Config, recipe, source=vdn.source, check=check)
 
 TINY = vdn.TINY | {"mixing": 4}

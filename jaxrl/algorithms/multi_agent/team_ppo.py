@@ -11,9 +11,9 @@ statistics are those of MAPPO. A team is the agents whose names are alike up to 
 episode: its own episode ends at its death, and what it would be paid later is dropped.
 
 In the paper all agents of both teams share one policy; with separate ones the same strategies
-emerged, later. Not here: its attention over entities, its LSTM, and its scale (batches of 64,000
-chunks of 10 steps). So strategies that must remember what was seen cannot be learned, and of the
-paper's six phases no more than the first, running and chasing, was reached here.
+emerged, later. Policies have a GRU if `recurrent` says so (an LSTM there). Not here: its attention
+over entities, and its scale (batches of 64,000 chunks of 10 steps). No more than the first of the
+paper's six phases, running and chasing, was reached here.
 
 Each evaluation also plays every team against the scripted other teams, where the environment has an
 expert: `hider_among_experts` is the mean return of a `hider` there.
@@ -29,40 +29,43 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.algorithms.multi_agent import mappo
-from jaxrl.algorithms.multi_agent.mappo import Sample, value_loss
-from jaxrl.algorithms.multi_agent.shared.views import View, check_state, stack, team_view
-from jaxrl.algorithms.policy_gradient.shared.actor_critic import surrogate
+from jaxrl.algorithms.multi_agent.shared import team_policies
+from jaxrl.algorithms.multi_agent.shared.team_policies import (
+    Actors,
+    Cast,
+    Critic,
+    cast_recipe,
+    check_windows,
+)
+from jaxrl.algorithms.multi_agent.shared.views import (
+    check_alike,
+    check_state,
+    stack,
+    team_view,
+    teams_of,
+)
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
+from jaxrl.core.hyper import WIDE
 from jaxrl.core.spaces import Box
 from jaxrl.core.types import Array, Environment, Key, Policy, TimeStep
 from jaxrl.envs.wrappers.expert_channel import EXPERT_ACTION, expert_channel
-from jaxrl.envs.wrappers.one_team import group_by_team
 from jaxrl.evaluation.evaluate import evaluate
 from jaxrl.kit import (
     AlgorithmBuilder,
-    Loss,
-    LossOutput,
-    Net,
-    Part,
     Recipe,
     group,
     static,
 )
-from jaxrl.kit.acting import choose
 from jaxrl.kit.agents import agent_names
 from jaxrl.kit.groups import INF, Optimizer, Passes, Rollouts
-from jaxrl.kit.normalization import Moments, no_moments
 from jaxrl.networks import encoders
-from jaxrl.networks.actor_critic import Actor
-from jaxrl.networks.critics import Value
 
 ADAM = Optimizer(learning_rate=1e-3, max_grad_norm=0.5, eps=1e-5, flat=True)
 
 
 @group
-class Config(mappo.Config):
+class Config(team_policies.Settings):
     """Settings of PPO for teams."""
 
     rollouts: Rollouts = Rollouts(num_envs=64, num_steps=64)
@@ -71,14 +74,10 @@ class Config(mappo.Config):
     """Optimizer of each team's policy."""
     critic: Optimizer = ADAM
     """Optimizer of each team's critic."""
+    recurrent: int = static(0, low=0, high=WIDE)
+    """Width of a GRU before each policy; 0 for none."""
     scripted: int = static(64, low=0)
     """Episodes of each team among scripted other teams in an evaluation; 0 for none."""
-
-
-def teams_of(env: Environment) -> dict[str, tuple[str, ...]]:
-    """Return the agents of each team, in the order of their rewards: those whose names are alike up
-    to the last underscore."""
-    return group_by_team(agent_names(env))
 
 
 def critic_view(timestep: TimeStep, names: tuple[str, ...], space: Any) -> TimeStep:
@@ -92,85 +91,23 @@ def critic_view(timestep: TimeStep, names: tuple[str, ...], space: Any) -> TimeS
     return dataclasses.replace(timestep, **changes)
 
 
-def policy_loss(net: Net, x: Sample, team: str, view: View, numbers: np.ndarray) -> LossOutput:
-    """Compute the mean over a team's living agents, by their `numbers`, of the clipped surrogate
-    minus an entropy bonus."""
-    policy, advantage = getattr(net, team)(view(x.timestep)), x.advantage[critic_of(team)]
-    terms = surrogate(policy, x.action[team], x.log_prob[team], advantage, net.hyper.clip)
-    terms = {
-        name: mappo.mean_of_living(value, x.timestep, numbers) for name, value in terms.items()
-    }
-    total = terms["policy_loss"] - net.hyper.entropy_weight * terms["entropy"]
-    metrics = {f"{team}_{name}": value for name, value in terms.items()}
-    return LossOutput(total, metrics, drift=terms["approximate_kl"])
-
-
-def critic_loss(net: Net, x: Sample, critic: str, view: View, numbers: np.ndarray) -> Array:
-    """Compute the mean over a team's living agents, by their `numbers`, of MAPPO's value loss."""
-    return mappo.mean_of_living(value_loss(net, x, critic, view), x.timestep, numbers)
-
-
 def critic_of(team: str) -> str:
     """Return the name of a team's critic."""
     return f"{team}_critic"
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
-    teams, order = teams_of(env), agent_names(env)
     example, spaces = example_timestep(env, agents=True), env.observation_space
-    torso = config.torso.hidden, config.torso.activation, config.torso.initializer
-    parts, policy_losses, value_losses, views, central = {}, [], [], {}, {}
-    numbers = {t: np.array([order.index(n) for n in names]) for t, names in teams.items()}
-    owners = {critic_of(team): own for team, own in numbers.items()}
-    of_loss = {f"{name}_loss": own for name, own in (numbers | owners).items()}
-    for team, names in teams.items():
-        sees, acts, critic = spaces[names[0]], env.action_space[names[0]], critic_of(team)  # type: ignore[index]
-        views[team] = view = functools.partial(team_view, names=names)
-        central[critic] = whole = functools.partial(critic_view, names=names, space=sees)
-        parts[team] = Part(Actor(sees, acts, *torso), (view(example),), config.actor)
-        value = Value(Box(-INF, INF, whole(example).observation.shape[2:]), *torso)
-        parts[critic] = Part(value, (whole(example),), config.critic)
-        learn = functools.partial(policy_loss, team=team, view=view, numbers=numbers[team])
-        policy_losses.append(Loss(learn, (team,), f"{team}_loss"))
-        fit = functools.partial(critic_loss, critic=critic, view=whole, numbers=numbers[team])
-        value_losses.append(Loss(fit, (critic,), f"{critic}_loss"))
-
-    def act(net, timestep, memory, key, greedy):
-        action, log_prob = {}, {}
-        for team, names in teams.items():
-            policy = getattr(net, team)(views[team](timestep))
-            chosen = jax.lax.stop_gradient(choose(policy, net.key(team), greedy))
-            log_prob[team] = policy.log_prob(chosen)
-            for i, name in enumerate(names):
-                action[name] = jax.tree.map(lambda x, i=i: x[:, i], chosen)
-        return action, memory, {"log_prob": log_prob}
-
-    def sample_of(net: Net, batch: Any) -> tuple[Sample, dict[str, Moments]]:
-        """The window with actions by team and values by critic, [T, B, K], and the statistics."""
-        x = batch.transitions
-        rewards = {critic: x.reward[..., own] for critic, own in owners.items()}
-        sample, moments = mappo.estimate_advantages(net, batch, central, rewards, owners)
-        action = {t: stack(x.action, names, x.terminated.ndim) for t, names in teams.items()}
-        return dataclasses.replace(sample, action=action), moments
-
-    def update(net, batch):
-        sample, moments = sample_of(net, batch)
-        sample, net = mappo.standardize_living(sample, owners), net.replace(extra=moments)
-        return mappo.descend_in_passes(
-            net, sample, batch, config.passes, policy_losses, value_losses, of_loss
-        )
-
-    return Recipe(
-        parts=parts,
-        act=act,
-        losses=(*policy_losses, *value_losses),
-        update=update,
-        extra={critic: no_moments(()) for critic in central},
-        needs=("transitions.extras.log_prob",),
-        num_shards=config.rollouts.num_shards,
-        scores={
-            score_of(team): f"{team} among experts" for team in teams if is_judged(env, config)
-        },
+    actors, critics = {}, {}
+    for team, names in teams_of(env).items():
+        view = functools.partial(critic_view, names=names, space=spaces[names[0]])  # type: ignore[index]
+        actors[team] = Actors(names, functools.partial(team_view, names=names), critic_of(team))
+        sees = Box(-INF, INF, view(example).observation.shape[2:])
+        critics[critic_of(team)] = Critic(view, sees, names)
+    plain = cast_recipe(Cast(env, actors, critics), config, config.recurrent)
+    teams = actors if is_judged(env, config) else ()
+    return dataclasses.replace(
+        plain, scores={score_of(team): f"{team} among experts" for team in teams}
     )
 
 
@@ -178,7 +115,7 @@ def check(env: Environment, config: Config, name: str) -> None:
     """Raise `UserError` for a window that does not divide into the minibatches, an environment that
     does not expose its state, and unless every agent has a reward of its own, and those of a team
     have the same spaces."""
-    mappo.check_windows(env, config, name)
+    check_windows(env, config, name)
     check_state(env, f"The critics of {name}", "ippo")
     example = example_timestep(env, agents=True)
     if example.reward.ndim != 2:
@@ -186,13 +123,8 @@ def check(env: Environment, config: Config, name: str) -> None:
             f"{name} learns from the rewards of teams, but all agents of '{env.name}' share one; "
             "mappo is for that."
         )
-    for team, names in teams_of(env).items():
-        for space in (env.observation_space, env.action_space):
-            if any(space[n] != space[names[0]] for n in names):  # type: ignore[index]
-                raise UserError(
-                    f"The agents {', '.join(names)} of '{env.name}' are the team '{team}' by their "
-                    f"names, and {name} gives a team one policy, but their spaces differ."
-                )
+    for names in teams_of(env).values():
+        check_alike(env, names, name)
 
 
 def score_of(team: str) -> str:
@@ -234,8 +166,9 @@ def among_experts(policy: Policy, names: tuple[str, ...]) -> Policy:
 
 team_ppo = AlgorithmBuilder("team_ppo", Config, recipe, check=check, measure=measure)
 
-TINY = {"env": "hide_and_seek", "num_envs": 4, "num_steps": 4, "num_shards": 4, "scripted": 2} | {
+TINY = {"env": "hide_and_seek", "num_envs": 8, "num_steps": 4, "num_shards": 4, "scripted": 2} | {
     "hidden": (8,),
     "epochs": 2,
     "minibatches": 2,
+    "recurrent": 4,
 }

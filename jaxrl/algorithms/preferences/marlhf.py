@@ -37,6 +37,7 @@ import jax.numpy as jnp
 
 from jaxrl import losses
 from jaxrl.algorithms.multi_agent import vdn as of_vdn
+from jaxrl.algorithms.multi_agent.shared.team_values import Team, add, own_networks, team_recipe
 from jaxrl.algorithms.multi_agent.shared.views import check_agents, own_view
 from jaxrl.algorithms.preferences.shared.segment_policies import (
     HELD_OUT_PAIRS,
@@ -180,7 +181,9 @@ def recipe(env: Environment, config: Config) -> Recipe:
     h, others, agents = config.reward, config.segments.others, agent_names(env)
     spaces: Any = env.action_space
     choices = jnp.float32([spaces[agent].n for agent in agents])
-    team = of_vdn.recipe(with_team_reward(env), config)
+    shared = with_team_reward(env)
+    networks, values = own_networks(shared, config)
+    team = team_recipe(shared, config, Team(agents, networks, values, add))
     (team_loss,) = team.losses
     parts = dict(team.parts)
     for agent in agents:

@@ -115,7 +115,7 @@ def test_the_loss_is_ppos_plus_the_cross_entropy_of_the_other_agents_actions():
 
     x = Sample(
         timestep, {"a": np.ones(N), "b": action}, {"a": old}, {}, {"critic": advantage}, {},
-        {"a": noise},
+        noise={"a": noise},
     )  # fmt: skip
     hyper = {"clip": 0.2, "entropy_weight": 0.1, "model_weight": 0.7}
     output = policy_loss(stub(hyper=hyper, a=divider), x, "a", ("b",))

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.algorithms.multi_agent import mappo
 from jaxrl.algorithms.multi_agent.happo import happo
+from jaxrl.algorithms.multi_agent.shared import team_policies
 from jaxrl.algorithms.multi_agent.shared.views import own_view, state_view
 from jaxrl.algorithms.policy_gradient.shared.actor_critic import standardize
 from jaxrl.core import random
@@ -42,7 +42,7 @@ def test_each_agent_follows_advantages_times_the_ratios_of_those_before_it():
     critic = functools.partial(parts["critic"].apply, state.parts["critic"].params)
     hyper = {n: algorithm.config.__dict__[n] for n in ("discount", "gae_lambda")}
     net = stub(hyper=hyper, critic=critic, extra=state.extra)
-    sample = standardize(mappo.estimate_advantages(net, batch, {"critic": state_view})[0])
+    sample = standardize(team_policies.estimate_advantages(net, batch, {"critic": state_view})[0])
 
     def by_hand(order):
         ratio, after = 1.0, {}
@@ -50,12 +50,12 @@ def test_each_agent_follows_advantages_times_the_ratios_of_those_before_it():
             x, weight = sample, sample.advantage["critic"] * ratio
 
             def gain(params, name=name, x=x, weight=weight):
-                change = apply(name, params, x).log_prob(x.action[name]) - x.log_prob[name]
+                change = apply(name, params, x).log_prob(x.action[name]) - x.log_prob[name][..., 0]
                 return (jnp.exp(change) * weight).mean()
 
             slope = jax.grad(gain)(before[name])
             after[name] = jax.tree.map(lambda p, g: p + RATE * g, before[name], slope)
-            change = apply(name, after[name], x).log_prob(x.action[name]) - x.log_prob[name]
+            change = apply(name, after[name], x).log_prob(x.action[name]) - x.log_prob[name][..., 0]
             ratio = ratio * jnp.exp(change)
         return after
 

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from jaxrl import envs
-from jaxrl.algorithms.multi_agent import mappo as m
 from jaxrl.algorithms.multi_agent.ippo import ippo
 from jaxrl.algorithms.multi_agent.mappo import mappo
+from jaxrl.algorithms.multi_agent.shared import team_policies as m
+from jaxrl.algorithms.multi_agent.shared.views import state_view, team_view
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Batch, TimeStep, Transition
@@ -36,27 +37,30 @@ def clipped_surrogate(log_prob, old, advantage):
 
 
 def test_each_agent_follows_its_critics_advantages_with_its_own_actions():
-    log_prob, old, advantage = ({"a": normal(N), "b": normal(N)} for _ in range(3))
+    log_prob, old = ({"a": normal(N, 1), "b": normal(N, 1)} for _ in range(2))
+    advantage = normal(N)
     seen = {"a": np.arange(N), "b": N + np.arange(N)}
     no = np.zeros(N, bool)
     timestep = TimeStep(seen, np.zeros(N), no, no, no)
-    action = {"a": np.ones(N), "b": np.zeros(N)}
-    x = m.Sample(timestep, action, old, {}, {"critic": advantage["b"]}, {})
+    action = {"a": np.ones((N, 1)), "b": np.zeros((N, 1))}
+    x = m.Sample(timestep, action, old, {}, {"critic": advantage}, {})
 
     def policy(agent):
         def of(timestep):
-            np.testing.assert_array_equal(timestep.observation, seen[agent])
+            np.testing.assert_array_equal(timestep.observation[:, 0], seen[agent])
             assert timestep.legal_actions is None and timestep.privileged is None
             of_action = lambda action: log_prob[agent] + action
-            return types.SimpleNamespace(log_prob=of_action, entropy=lambda: np.full(N, 0.7))
+            return types.SimpleNamespace(log_prob=of_action, entropy=lambda: np.full((N, 1), 0.7))
 
         return of
 
     net = stub(hyper=HYPER | {"entropy_weight": 0.1}, a=policy("a"), b=policy("b"))
     for agent, played in (("a", 1), ("b", 0)):
-        output = m.policy_loss(net, x, agent, "critic")
+        view = functools.partial(team_view, names=(agent,))
+        output = m.policy_loss(net, x, agent, "critic", view, np.array([0]))
         loss, report = output.value, output.metrics
-        expected = clipped_surrogate(log_prob[agent] + played, old[agent], advantage["b"])
+        new = log_prob[agent][:, 0] + played
+        expected = clipped_surrogate(new, old[agent][:, 0], advantage)
         np.testing.assert_allclose(loss, expected - 0.07, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(report[f"{agent}_policy_loss"], expected, rtol=1e-4, atol=1e-5)
 
@@ -91,7 +95,7 @@ def test_targets_use_updated_statistics_and_values_the_previous_ones():
     net = stub(
         hyper=HYPER, critic=lambda timestep: table[timestep.observation], extra={"critic": before}
     )
-    sample, after = m.estimate_advantages(net, Batch(x, jnp.float32(0)), {"critic": m.state_view})
+    sample, after = m.estimate_advantages(net, Batch(x, jnp.float32(0)), {"critic": state_view})
     value, following = 2 + 3 * table[number[0]], 2 + 3 * table[number[1]]
     advantage, later = np.zeros((steps, envs_)), np.zeros(envs_)
     for t in reversed(range(steps)):
@@ -120,16 +124,24 @@ def window_with_deaths(steps=6, copies=5):
 def test_a_dead_agent_counts_in_no_advantage_and_in_no_statistics():
     x, alive, number, table = window_with_deaths()
     before = Moments(jnp.float32(0.0), jnp.float32(5.0), jnp.float32(5.0))
-    view = functools.partial(m.own_view, agent="b")
+    view = functools.partial(team_view, names=("b",))
 
     def estimate(reward):
         changed = dataclasses.replace(x.next_timestep, reward=jnp.asarray(reward))
         batch = Batch(dataclasses.replace(x, next_timestep=changed), jnp.float32(0))
         value_of = lambda timestep: jnp.asarray(table)[timestep.observation]
         net = stub(hyper=HYPER, b_critic=value_of, extra={"b_critic": before})
-        return m.estimate_advantages(net, batch, {"b_critic": view}, owners={"b_critic": 1})
+        rewards = {"b_critic": jnp.asarray(reward)[..., None]}
+        return m.estimate_advantages(
+            net, batch, {"b_critic": view}, rewards, {"b_critic": np.array([1])}
+        )
 
-    sample, moments = estimate(x.reward)
+    def estimate_one(reward):
+        sample, moments = estimate(reward)
+        one = {name: gain[..., 0] for name, gain in sample.advantage.items()}
+        return dataclasses.replace(sample, advantage=one), moments
+
+    sample, moments = estimate_one(x.reward)
     living, next_alive = alive[0, ..., 1], alive[1, ..., 1]
     value, following = table[number[0]], table[number[1]]
     advantage, later = np.zeros_like(value), np.zeros(value.shape[1])
@@ -142,12 +154,15 @@ def test_a_dead_agent_counts_in_no_advantage_and_in_no_statistics():
     )  # fmt: skip
     assert float(moments["b_critic"].count) == 5 + living.sum()
     # Rewards after its death change nothing for it.
-    again, same = estimate(np.where(living, x.reward, 100.0))
+    again, same = estimate_one(np.where(living, x.reward, 100.0))
     gain = lambda sample: np.where(living, sample.advantage["b_critic"], 0)
     np.testing.assert_allclose(gain(again), gain(sample), rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(same["b_critic"].mean, moments["b_critic"].mean, rtol=1e-5)
 
-    own = m.standardize_living(sample, {"b_critic": [1]}).advantage["b_critic"]
+    each = dataclasses.replace(
+        sample, advantage={"b_critic": sample.advantage["b_critic"][..., None]}
+    )
+    own = m.standardize_living(each, {"b_critic": [1]}).advantage["b_critic"][..., 0]
     assert abs(own[living].mean()) < 1e-5 and abs(own[living].std() - 1) < 1e-4
     team = m.standardize_living(sample, {"b_critic": [0, 1]}).advantage["b_critic"]
     count = alive[0].sum(-1)
@@ -159,11 +174,13 @@ def test_a_dead_agent_counts_in_no_advantage_and_in_no_statistics():
 def test_the_dead_are_masked_in_their_own_losses_alone():
     x, alive, _, _ = window_with_deaths()
     rows = Minibatch(m.Sample(x.timestep, {}, {}, {}, {}, {}), RNG.random(x.reward.shape) < 0.7)
-    np.testing.assert_array_equal(m.living(rows, 1).mask, rows.mask & alive[0, ..., 1])
-    np.testing.assert_array_equal(m.living(rows, 0).mask, rows.mask)
+    own = lambda rows, i: m.living(rows, np.array([i]))
+    np.testing.assert_array_equal(own(rows, 1).mask, rows.mask & alive[0, ..., 1])
+    np.testing.assert_array_equal(own(rows, 0).mask, rows.mask)
+    np.testing.assert_allclose(own(rows, 1).weight[own(rows, 1).mask], 1, rtol=1e-6)
     assert m.living(rows, None) is rows
-    own = m.living(dataclasses.replace(rows, mask=None), 1)
-    np.testing.assert_array_equal(own.mask, alive[0, ..., 1])
+    every = own(dataclasses.replace(rows, mask=None), 1)
+    np.testing.assert_array_equal(every.mask, alive[0, ..., 1])
 
 
 def test_equal_targets_are_not_scaled_up():
@@ -177,9 +194,9 @@ def test_actors_see_their_own_observation_and_only_mappos_critic_the_state(build
     """Finds the fields that a part reads by changing each and comparing outputs."""
     env = envs.make("speaker_listener", size=3)
     recipe = builder.recipe(env, builder.Config())
-    views = {name: functools.partial(m.own_view, agent=name) for name in env.action_space}
+    views = {name: functools.partial(team_view, names=(name,)) for name in env.action_space}
     if builder is mappo:
-        views["critic"] = m.state_view
+        views["critic"] = state_view
     else:
         views |= {f"{name}_critic": view for name, view in views.items()}
     assert set(views) == set(recipe.parts)

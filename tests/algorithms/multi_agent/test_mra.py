@@ -338,7 +338,7 @@ def test_other_environments_are_refused():
         mra(always)
     with pytest.raises(UserError, match="needs Discrete actions"):
         mra(envs.make("simple_spread"))
-    with pytest.raises(UserError, match="share one policy in mra"):
+    with pytest.raises(UserError, match="one network, but their spaces differ"):
         mra(envs.make("simple_adversary", actions="discrete"))
     with pytest.raises(UserError, match="minibatches"):
         mra(ENV, {"num_envs": 4, "num_steps": 3, "minibatches": 5})

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from jaxrl.algorithms.multi_agent import team_ppo as module
-from jaxrl.algorithms.multi_agent.team_ppo import team_ppo, teams_of
+from jaxrl.algorithms.multi_agent.shared import team_policies as policies
+from jaxrl.algorithms.multi_agent.shared.views import teams_of
+from jaxrl.algorithms.multi_agent.team_ppo import team_ppo
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.spaces import Box, Discrete
@@ -19,6 +21,7 @@ from jaxrl.core.types import Batch, Environment, TimeStep, Transition
 from jaxrl.envs import make
 from jaxrl.evaluation.evaluate import evaluate
 from jaxrl.kit import Minibatch
+from jaxrl.kit.normalization import no_moments
 from jaxrl.kit.wrapping import params_of
 from tests.kit.stub import stub
 
@@ -104,9 +107,9 @@ def test_views_losses_and_advantages_are_those_of_each_agent():
     ):  # fmt: skip
         mean = lambda x, counts=counts: (x * counts).sum(1) / np.maximum(counts.sum(1), 1)
         step = dataclasses.replace(timestep, alive=None if alive is None else jnp.asarray(alive))
-        x = module.Sample(step, {"cat": 0}, {"cat": old}, {}, {"cat_critic": gain}, {})
+        x = policies.Sample(step, {"cat": 0}, {"cat": old}, {}, {"cat_critic": gain}, {})
         net = stub(cat=lambda view: Policy(new), hyper={"clip": 0.2, "entropy_weight": 0.1})
-        out = module.policy_loss(net, x, "cat", same, numbers)
+        out = policies.policy_loss(net, x, "cat", "cat_critic", same, numbers)
         ratio = np.exp(new - old)
         plain = np.minimum(ratio * gain, np.clip(ratio, 0.8, 1.2) * gain)
         np.testing.assert_allclose(out.value, mean(-plain - 0.05), rtol=1e-5, atol=1e-7)
@@ -115,11 +118,11 @@ def test_views_losses_and_advantages_are_those_of_each_agent():
 
         x = dataclasses.replace(x, value={"cat_critic": value}, target={"cat_critic": target})
         net = stub(cat_critic=lambda view: value + 0.1, hyper={"value_clip": 0.2, "huber": 10.0})
-        out = module.critic_loss(net, x, "cat_critic", same, numbers)
+        out = policies.value_loss(net, x, "cat_critic", same, numbers)
         expected = mean(np.square(value + 0.1 - target) / 2)
         np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-7)
         # A minibatch's mean is that over all steps of living agents.
-        rows = module.mappo.living(Minibatch(x, jnp.arange(5) < 4), numbers)
+        rows = policies.living(Minibatch(x, jnp.arange(5) < 4), numbers)
         if alive is not None:
             found = (rows.weight * rows.mask * expected).sum() / rows.mask.sum()
             each = (np.square(value + 0.1 - target) / 2)[:4][living[:4]]
@@ -137,12 +140,12 @@ def test_advantages_end_with_the_episode_of_all():
     zero = lambda timestep: jnp.zeros((4, 2, 2))
     net = stub(
         cat_critic=zero,
-        extra={"cat_critic": module.no_moments(())},
+        extra={"cat_critic": no_moments(())},
         hyper={"discount": 0.9, "gae_lambda": 1.0},
     )
     cats = reward[..., [0, 2]]
     views = {"cat_critic": lambda timestep: timestep}
-    sample, _ = module.mappo.estimate_advantages(net, batch, views, {"cat_critic": cats})
+    sample, _ = policies.estimate_advantages(net, batch, views, {"cat_critic": cats})
     expected, after = np.zeros_like(cats), np.zeros((2, 2))
     for t in reversed(range(4)):
         after = expected[t] = cats[t] + 0.9 * after * ~ended[t][:, None]
@@ -187,7 +190,7 @@ def test_the_dead_neither_learn_nor_count():
 def test_what_does_not_fit_is_refused():
     with pytest.raises(UserError, match="share one; mappo is for that"):
         team_ppo(make("foraging"), SETTINGS)
-    with pytest.raises(UserError, match="the team 'agent' by their names"):
+    with pytest.raises(UserError, match="gives the agents agent_0, agent_1 of"):
         odd = dataclasses.replace(
             make("foraging", reward="each"),
             action_space={"agent_0": Discrete(6), "agent_1": Discrete(7)},

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from jaxrl import envs
-from jaxrl.algorithms.multi_agent.mappo import state_view
 from jaxrl.algorithms.multi_agent.qmix import qmix
+from jaxrl.algorithms.multi_agent.shared.views import state_view
 from jaxrl.algorithms.multi_agent.vdn import vdn
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
