@@ -156,6 +156,16 @@ def normalize_observation(
     return wrap(agent, "normalize_observation", begin, update, act=act)
 
 
+def as_seen(state: Tree, env: Environment, timestep: TimeStep) -> TimeStep:
+    """Return a time step [...] as an agent of this state sees it: standardized if it normalizes
+    observations, with the default `clip`, and otherwise as it is."""
+    while isinstance(state, Wrapped):
+        if isinstance(state.own, list):  # of moments
+            return dataclasses.replace(normalizer(env), moments=state.own)(timestep)
+        state = state.agent
+    return timestep
+
+
 @struct
 class Returns:
     moments: Moments  # of the discounted return so far

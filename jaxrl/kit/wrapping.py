@@ -18,7 +18,7 @@ import numpy as np
 from jaxrl.core.errors import UserError
 from jaxrl.core.hyper import rename_hyper
 from jaxrl.core.types import Agent, Batch, Info, Key, TimeStep, Tree, struct
-from jaxrl.kit.state import State
+from jaxrl.kit.state import State, acting_state
 
 
 @struct
@@ -126,6 +126,14 @@ def params_of(state: Tree) -> Tree:
     if not hasattr(state, "agent"):
         raise UserError(f"The agent state {type(state).__name__} holds no parameters.")
     return params_of(state.agent)
+
+
+def snapshot(state: Tree) -> Tree:
+    """Return what is enough of an agent's state to act: the parameters of the learner within, and
+    what each wrapper holds of its own, such as the statistics of observations."""
+    if isinstance(state, Wrapped):
+        return dataclasses.replace(state, agent=snapshot(state.agent))
+    return acting_state(params_of(state))
 
 
 def with_normalizer(state: Tree, normalizer: Any) -> Tree:

@@ -22,7 +22,7 @@ from jaxrl.core.types import Algorithm, Environment
 from jaxrl.evaluation import matches
 from jaxrl.exact import games
 from jaxrl.kit import group, static
-from jaxrl.kit.wrapping import params_of
+from jaxrl.kit.wrapping import snapshot
 from jaxrl.networks.heads import check_action_space
 from jaxrl.tasks.league import MATCHING, past_selves
 
@@ -49,7 +49,7 @@ def league(env: Environment, config: Config = Config()) -> Algorithm:
     object.
 
     The policy plays both sides. Raises `UserError` where PPO does, for a game that is not for two
-    players, and for normalized agents, whose snapshots would need more than weights.
+    players, and for agents with a transformer.
     """
     return _build(env, config)
 
@@ -61,7 +61,7 @@ def _build(env: Environment, config: Config) -> Algorithm:
     learner, environment = self_play(env, config.ppo)
     tasks = past_selves(
         lambda opponent: dataclasses.replace(environment.params, opponent=opponent),
-        params_of,
+        snapshot,
         config.pool,
         config.every,
         config.matching,
@@ -71,8 +71,7 @@ def _build(env: Environment, config: Config) -> Algorithm:
 
     def measure(state, key):
         network = policy_network(env, config.ppo.torso, config.ppo.memory, config.ppo.heads)
-        params = params_of(state.agent)["actor_critic"]
-        table = lambda game: play_table(network, params, game)
+        table = lambda game: play_table(env, network, state.agent, game)
         return games.exploitability_metrics(env, lambda game: games.reach(game, table(game)))
 
     return dataclasses.replace(

@@ -35,7 +35,7 @@ from jaxrl.evaluation import matches
 from jaxrl.exact import games
 from jaxrl.exact.games import Game, matrix_nash
 from jaxrl.kit import group, static
-from jaxrl.kit.wrapping import params_of
+from jaxrl.kit.wrapping import snapshot
 from jaxrl.networks.heads import check_discrete
 from jaxrl.tasks.population import Population, payoff, population
 
@@ -91,7 +91,7 @@ def _build(env: Environment, config: Config) -> Algorithm:
         lambda shared, goal, opponent_goal: dataclasses.replace(
             environment.params, opponent=shared, goal=goal, opponent_goal=opponent_goal
         ),
-        params_of,
+        snapshot,
         SOLVERS[config.solver],
         config.rows,
         config.exploration,
@@ -148,10 +148,9 @@ def answers(act: Any) -> Any:
 def tables(env: Environment, config: Config, played: Mixture, game: Game) -> Array:
     """Return the action probabilities [N, I, A] of each row in the enumerated game."""
     network = policy_network(env, config.ppo.torso, config.ppo.memory, config.ppo.heads)
-    params = params_of(played.agent)["actor_critic"]
 
     def of(sigma):
-        table = play_table(network, params, game, sigma)
+        table = play_table(env, network, played.agent, game, sigma)
         return jnp.where(sigma.any(), table, jnp.asarray(game.uniform, jnp.float32))
 
     return jax.vmap(of)(played.graph)

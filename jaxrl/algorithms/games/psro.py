@@ -52,8 +52,7 @@ from jaxrl.exact import games
 from jaxrl.exact.games import Game
 from jaxrl.exact.meta_games import META
 from jaxrl.kit import group, hyper, static
-from jaxrl.kit.state import acting_state
-from jaxrl.kit.wrapping import params_of
+from jaxrl.kit.wrapping import snapshot
 from jaxrl.networks.heads import check_discrete
 from jaxrl.tasks.pool import Opponents, fill, next_place, opponents, pool, put
 
@@ -138,7 +137,7 @@ def _build(env: Environment, config: Config) -> Algorithm:
         if isinstance(policy.state, Answering):
             return policy.state.opponents
         weights = jnp.zeros(size, jnp.float32).at[0].set(1.0)
-        return opponents(fill(params_of(policy.state), size), weights, 0.0)
+        return opponents(fill(snapshot(policy.state), size), weights, 0.0)
 
     paid = reward_components(environment, {"game": game_reward}, {"game": 1.0})
     tasks = pool(
@@ -152,7 +151,7 @@ def _build(env: Environment, config: Config) -> Algorithm:
     source = config.ppo.rollouts.source(paid, tasks)
     algorithm = learn(learner, source)
     every = dict(algorithm.hyper) | own
-    member = Policy(lambda params, *rest: learner.act(acting_state(params), *rest), learner.memory)
+    member = Policy(learner.act, learner.memory)
     first_act = lambda state, *rest: learner.act(state.agent, *rest)
 
     def meet(agent: Tree, opposed: Opponents, key: Key, values: Any) -> LearnerState:
@@ -181,7 +180,7 @@ def _build(env: Environment, config: Config) -> Algorithm:
             dataclasses.replace(state.inner, source=source_state),
             jax.random.split(learn_key, config.windows),
         )
-        answer = params_of(inner.agent)
+        answer = snapshot(inner.agent)
         place = next_place(met.weights, state.count)
         members = put(met.members, place, answer)
         count = jnp.minimum(state.count + 1, size)
@@ -247,7 +246,7 @@ def replace_payoffs(payoff: Array, place: Array, results: matches.Results, mask:
 def tables(env: Environment, config: Config, members: Tree, game: Game) -> Array:
     """Return the action probabilities [K, I, A] of all members in the enumerated game."""
     network = policy_network(env, config.ppo.torso, config.ppo.memory, config.ppo.heads)
-    of = lambda params: play_table(network, params["actor_critic"], game)
+    of = lambda state: play_table(env, network, state, game)
     return jax.vmap(of)(members)
 
 

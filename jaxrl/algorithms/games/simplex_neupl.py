@@ -36,7 +36,6 @@ from jaxrl.exact import games
 from jaxrl.exact.games import Game
 from jaxrl.kit import group, static
 from jaxrl.kit.groups import Memory
-from jaxrl.kit.wrapping import params_of
 from jaxrl.networks.heads import check_discrete
 
 SCORES = {name: name for name in ("mixture_return", "bayes_return", "bayes_gap")}
@@ -91,11 +90,10 @@ def returns(
     """Return, for each mixture of the grid [G], the exact return of the policy that is conditioned
     on it, against it, and that of a Bayes-optimal player; both are means over the two sides."""
     network = policy_network(env, config.ppo.torso, config.ppo.memory, config.ppo.heads)
-    params = params_of(played.agent)["actor_critic"]
     rows = neupl.tables(env, config, played, game)
 
     def of(sigma):
-        own = play_table(network, params, game, sigma)
+        own = play_table(env, network, played.agent, game, sigma)
         opponents = games.mixture(game, rows, sigma)
         return games.mean_value(game, own, opponents), games.bayes_value(game, rows, sigma)
 

@@ -13,10 +13,13 @@ import pytest
 from jaxrl import envs
 from jaxrl.algorithms.games import league as leagues
 from jaxrl.algorithms.games import neupl as populations
+from jaxrl.algorithms.games.shared.self_play import play_table
+from jaxrl.algorithms.policy_gradient.shared.actor_critic import policy_network
 from jaxrl.core import random, settings
 from jaxrl.core.errors import UserError
 from jaxrl.core.train import start
-from jaxrl.kit.wrapping import params_of, with_params
+from jaxrl.exact import games
+from jaxrl.kit.wrapping import params_of, snapshot, with_params
 from tests.contracts.structure import check_structure
 
 SMALL = {"num_envs": 8, "num_steps": 4, "epochs": 1, "minibatches": 1, "hidden": (4,)}
@@ -61,7 +64,7 @@ def test_a_step_plays_the_population_and_its_mixture_draws_a_row_for_each_side()
     assert found.games.sum() > 0 and not np.triu(found.games).any()
     np.testing.assert_allclose(found.graph.sum(1), [0, 1, 1], atol=1e-5)
     params = jax.tree.leaves(params_of(state.agent))
-    for ours, shared in zip(params, jax.tree.leaves(found.shared), strict=True):
+    for ours, shared in zip(params, jax.tree.leaves(params_of(found.shared)), strict=True):
         assert ours.shape == shared.shape
     drawn = rows.member
     assert set(drawn.ravel()) == {0, 1}
@@ -99,6 +102,37 @@ def _always(params, logits):
     return jax.tree.map(lambda x: jnp.asarray(logits) if is_policy(x) else x, nothing)
 
 
+def test_snapshots_hold_the_statistics_that_they_were_taken_with():
+    env = envs.make("kuhn_poker")
+    normalized = {"normalization.observation": True, "normalization.reward": True}
+    algorithm = leagues.league(env, settings.replace(LEAGUE, normalized | {"pool": 8}))
+    step = jax.jit(algorithm.step)
+    state, taken = start(algorithm, random.key(0)).state, []
+    for i in range(3):
+        taken.append(snapshot(state.agent))
+        state, _ = step(state, random.key(i))
+    # Snapshots: at the start, and after each window by the agent as it played it.
+    moments = lambda own: np.concatenate([np.ravel(x) for x in jax.tree.leaves(own)])
+    pool = state.source.tasks.opponents
+    assert int(state.source.tasks.taken) == 4
+    for k, early in ((0, taken[0]), (1, taken[0]), (2, taken[1]), (3, taken[2])):
+        in_pool = jax.tree.map(lambda x, k=k: x[k], pool)
+        np.testing.assert_array_equal(moments(in_pool.own), moments(early.own))
+    assert np.abs(moments(taken[2].own) - moments(taken[1].own)).max() > 0.01
+
+    # A snapshot says what the agent says, and its table in the whole game is what it plays.
+    agent, found = algorithm.agent, taken[2]
+    network = policy_network(env, LEAGUE.ppo.torso)
+    game = games.enumerate_game(env.rules, env.params)
+    act = jax.jit(functools.partial(agent.act, greedy=False))
+    action, _, said = act(found, game.timesteps, (), random.key(5))
+    table = np.asarray(play_table(env, network, found, game))
+    chosen = table[np.arange(len(table)), np.asarray(action)]
+    np.testing.assert_allclose(chosen, np.exp(said["log_prob"]), rtol=1e-4)
+    raw = dataclasses.replace(found, own=[None for _ in found.own])
+    assert np.abs(table - np.asarray(play_table(env, network, raw, game))).max() > 1e-4
+
+
 def test_row_0_plays_any_legal_action():
     logits = lambda state, timestep, memory, key, greedy: (jnp.zeros(600, jnp.int32), memory, {})
     timestep = game().reset(random.key(0), game().params)[1]
@@ -114,8 +148,7 @@ def test_invalid_settings_are_rejected():
         populations.neupl(game(), dataclasses.replace(POPULATION, solver="nahs"))
     with pytest.raises(UserError, match="exploration"):
         populations.neupl(game(), dataclasses.replace(POPULATION, exploration=0.0))
-    for name in ("transformer", "normalization.observation", "normalization.reward"):
-        with pytest.raises(UserError, match=f"{name} is .*; a league's agents have none"):
-            leagues.league(game(), settings.replace(LEAGUE, {name: 4}))
+    with pytest.raises(UserError, match="transformer is 4; a league's agents have none"):
+        leagues.league(game(), settings.replace(LEAGUE, {"transformer": 4}))
     with pytest.raises(UserError, match="game for two"):
         leagues.league(envs.make("cartpole"), LEAGUE)

@@ -79,7 +79,9 @@ def test_a_run_keeps_its_opponents_and_measures_new_payoffs(tmp_path):
     state, keys = start(algorithm(), random.key(0)).state, jax.random.split(random.key(1), 6)
     shapes = jax.eval_shape(lambda: state)
     pool = lambda state: state.inner.source.tasks
-    rows = lambda state: np.asarray(jax.tree.leaves(pool(state).members)[-1]).reshape(SIZE, -1)
+    rows = lambda state: np.asarray(jax.tree.leaves(params_of(pool(state).members))[-1]).reshape(
+        SIZE, -1
+    )
     for number, key in enumerate(keys):
         if number == 4:
             path = checkpoints.save(tmp_path, number, state, {})

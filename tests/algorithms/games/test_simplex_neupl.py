@@ -19,7 +19,7 @@ from jaxrl.core.train import start
 from jaxrl.core.types import Policy
 from jaxrl.evaluation.evaluate import evaluate
 from jaxrl.exact import games
-from jaxrl.kit.wrapping import params_of, with_params
+from jaxrl.kit.wrapping import params_of, snapshot, with_params
 
 SMALL = {"num_envs": 8, "num_steps": 6, "epochs": 1, "minibatches": 1, "hidden": (4,)}
 CONFIG = settings.replace(s.Config(rows=3, parts=2), SMALL | {"recurrent": 4})
@@ -74,7 +74,7 @@ def test_the_exact_returns_are_those_of_games_that_are_played():
     learner, environment = self_play(game(), CONFIG.ppo, np.zeros(3), neupl.answers)
     params = dataclasses.replace(
         environment.params,
-        opponent=params_of(state.agent),
+        opponent=snapshot(state.agent),
         goal=jnp.asarray([0.0, 0.0, 1.0]),
         opponent_goal=graph[2],
     )

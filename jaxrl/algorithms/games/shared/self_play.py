@@ -18,8 +18,8 @@ from jaxrl.envs.games.opponents import Params, against
 from jaxrl.envs.policies import random_policy
 from jaxrl.exact import games
 from jaxrl.exact.games import Game
-from jaxrl.kit.state import acting_state
-from jaxrl.kit.wrapping import params_of, within
+from jaxrl.kit.normalization import add_normalization, as_seen
+from jaxrl.kit.wrapping import params_of, snapshot, within
 
 SCORES = {"won": "won", **games.SCORES}  # against the pool, and against a best response
 
@@ -30,33 +30,34 @@ def self_play(
     goal: Any = None,
     answers: Callable[[Any], Any] = lambda act: act,
 ) -> tuple[Agent, Environment]:
-    """Return a PPO agent, and `env` against an opponent that plays by that agent's parameters.
+    """Return a PPO agent, and `env` against an opponent that plays by a `snapshot` of that agent.
 
-    Tasks set the opponent's parameters. The agent's hyperparameters are those of a group `ppo`.
+    Tasks set the snapshot. The agent's hyperparameters are those of a group `ppo`.
 
     goal: example of the goal that both sides are conditioned on; None for none.
     answers: maps the agent's `act` to the opponent's.
     """
-    wrong = ("normalization.observation", "normalization.reward", "memory.transformer")
-    settings.refuse(config, wrong, "a league's agents have none")
+    settings.refuse(config, ("memory.transformer",), "a league's agents have none")
     # The agent is needed to act as the opponent, and what it sees does not depend on the opponent,
     # so it is built against a random one.
     example = Params(env.params, (), goal=goal, opponent_goal=goal)
-    learner = within(ppo.agent(against(env, random_policy(env), example), config), "ppo")
-    shapes = jax.eval_shape(lambda: params_of(learner.init(random.key(0), learner.hyper)))
-    nothing = jax.tree.map(lambda s: np.zeros(s.shape, s.dtype), shapes)  # until tasks set them
-    play = answers(learner.act)
-    act = lambda params, *rest: play(acting_state(params), *rest)
-    opponent = Policy(act, learner.memory, nothing)
+    task = against(env, random_policy(env), example)
+    learner = within(add_normalization(ppo.agent(task, config), task, config), "ppo")
+    shapes = jax.eval_shape(lambda: snapshot(learner.init(random.key(0), learner.hyper)))
+    nothing = jax.tree.map(lambda s: np.zeros(s.shape, s.dtype), shapes)  # until tasks set it
+    opponent = Policy(answers(learner.act), learner.memory, nothing)
     example = dataclasses.replace(example, opponent=opponent.state)
     return learner, against(env, opponent, example)
 
 
-def play_table(network: Any, params: Any, game: Game, goal: Any = None) -> Array:
-    """Return the action probabilities [I, A] of an actor-critic in the enumerated game, where it
-    may have memory."""
-    places = len(game.player)
-    timesteps = game.timesteps
+def play_table(env: Environment, network: Any, state: Any, game: Game, goal: Any = None) -> Array:
+    """Return the action probabilities [I, A] of an agent in the enumerated game of `env`, where it
+    may have memory.
+
+    network: its actor-critic. state: of the agent, or a `snapshot`.
+    """
+    places, params = len(game.player), params_of(state)["actor_critic"]
+    timesteps = as_seen(state, env, game.timesteps)
     if goal is not None:
         goal = jnp.broadcast_to(goal, (places, *goal.shape))
         timesteps = dataclasses.replace(timesteps, goal=goal)
