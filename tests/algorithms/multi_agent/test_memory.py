@@ -21,12 +21,14 @@ from jaxrl.algorithms.multi_agent.team_ppo import team_ppo
 from jaxrl.algorithms.multi_agent.vdn import vdn
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
+from jaxrl.core.examples import example_timestep
 from jaxrl.core.spaces import Box, Discrete
 from jaxrl.core.train import start, train
 from jaxrl.core.types import Environment
 from jaxrl.envs import timesteps
 from jaxrl.evaluation.evaluate import evaluate
 from jaxrl.kit.wrapping import params_of
+from jaxrl.networks import encoders
 from jaxrl.sources import rollouts
 from tests.kit.stub import stub
 
@@ -140,6 +142,19 @@ def test_windows_are_learned_as_they_were_acted(builder, share):
         np.testing.assert_allclose(policy.log_prob(action), said, atol=2e-6)
         forgot, _ = part.apply(params[name], seen, 0 * memory, unroll=True)
         assert np.abs(forgot.log_prob(action) - said)[0].max() > 1e-4
+
+
+def test_the_agents_of_one_network_are_told_apart():
+    timestep = example_timestep(recall())
+    seen = view_of(AGENTS)(timestep)
+    np.testing.assert_array_equal(seen.goal, np.eye(2)[None])
+    assert view_of(AGENTS[:1])(timestep).goal is None
+    goal = jnp.arange(3.0)[None]
+    both = view_of(AGENTS)(dataclasses.replace(timestep, goal=goal)).goal
+    np.testing.assert_array_equal(both[0], jnp.stack([goal, goal], 1))
+    np.testing.assert_array_equal(both[1], np.eye(2)[None])
+    features = encoders.features(Box(0.0, 3.0, (2,)), seen)
+    np.testing.assert_array_equal(features[..., 2:], np.eye(2)[None])
 
 
 def test_values_with_a_memory_are_those_of_each_step():
