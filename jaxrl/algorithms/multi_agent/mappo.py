@@ -2,7 +2,7 @@
 games", arXiv:2103.01955): decentralized actors, a centralized critic.
 
 Agents act simultaneously for one shared reward: actions, observations and, where present, legal
-actions are dicts by agent. Each agent has its own policy, for any spaces, which sees only that
+actions are dicts by agent. By default each has its own policy, for any spaces, which sees only that
 agent's observation; one critic sees the environment's state (`privileged["state"]`), and all agents
 share its advantages. Each policy descends PPO's clipped surrogate and an entropy bonus; the critic
 descends a clipped Huber loss on targets standardized by running statistics (their section 5.1).
