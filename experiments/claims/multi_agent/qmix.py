@@ -43,7 +43,7 @@ ENV = Environment(
     1,
 )
 RECIPES = {
-    "vdn": vdn.recipe(ENV, Static(vdn.Config())),
+    "vdn": vdn.recipe(ENV, Static(vdn.Config())),  # pyright: ignore[reportArgumentType]
     "qmix": qmix.recipe(ENV, Static(qmix.Config())),  # pyright: ignore[reportArgumentType]
 }
 MIXER = RECIPES["qmix"].parts["mixer"]
@@ -178,7 +178,7 @@ def errors(key: Key) -> Mapping[str, Array]:
     }
 
 
-def signed(qmix: Callable[..., Array]) -> Callable[..., Array]:
+def allow_signs(qmix: Callable[..., Array]) -> Callable[..., Array]:
     """Let weights of the first layer have either sign."""
 
     def mix(q_value, weight, bias, output_weight, output_bias):
@@ -224,5 +224,5 @@ CLAIM = Exact(
     notes="Three agents with three actions each; 32 states of four numbers, mixers with weights of "
     "the size 1. The learned payoffs are of one state, by 4,000 steps of Adam over all 27 joint "
     "actions. Four other seeds were seen before this was declared.",
-    mutations=(Mutation("weights of either sign", "jaxrl.losses:qmix", signed),),
+    mutations=(Mutation("weights of either sign", "jaxrl.losses:qmix", allow_signs),),
 )
