@@ -34,7 +34,7 @@ import numpy as np
 
 from jaxrl import losses
 from jaxrl.algorithms.multi_agent.shared import team_policies
-from jaxrl.algorithms.multi_agent.shared.views import check_state, own_view, state_view
+from jaxrl.algorithms.multi_agent.shared.views import own_view, state_view
 from jaxrl.algorithms.policy_gradient.shared.actor_critic import surrogate
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
@@ -164,8 +164,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
 def check(env: Environment, config: Config, name: str) -> None:
     """Raise `UserError` where MAPPO does, for one agent alone, and unless every agent observes
     agents, entities and a manual, and has Discrete actions."""
-    team_policies.check_windows(env, config, name)
-    check_state(env, f"The critic of {name}", "ippo")
+    team_policies.check_central(env, config, name)
     agents, sees, acts = agent_names(env), env.observation_space, env.action_space
     for agent in agents:
         space = sees[agent]  # type: ignore[index]

@@ -24,13 +24,12 @@ from jaxrl.algorithms.multi_agent import mappo
 from jaxrl.algorithms.multi_agent.shared import team_policies
 from jaxrl.algorithms.multi_agent.shared.team_policies import (
     cast_recipe,
-    check_windows,
+    check_central,
     living,
     mean_of_living,
     over_window,
     unit_of,
 )
-from jaxrl.algorithms.multi_agent.shared.views import check_state
 from jaxrl.core.hyper import WIDE
 from jaxrl.core.types import Array, Environment, Tree
 from jaxrl.kit import AlgorithmBuilder, Minibatch, Recipe, group, static
@@ -99,14 +98,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
     return dataclasses.replace(plain, update=update)
 
 
-def check(env: Environment, config: Config, name: str) -> None:
-    """Raise `UserError` where `check_windows` does, and for an environment that does not expose its
-    state."""
-    check_windows(env, config, name)
-    check_state(env, f"The critic of {name}", "ippo")
-
-
-happo = AlgorithmBuilder("happo", Config, recipe, check=check)
+happo = AlgorithmBuilder("happo", Config, recipe, check=check_central)
 
 TINY = {"env": "speaker_listener", "num_envs": 8, "num_steps": 4, "num_shards": 4} | {
     "hidden": (8,),

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl import losses
-from jaxrl.algorithms.multi_agent.shared.views import View, check_agents, stack
+from jaxrl.algorithms.multi_agent.shared.views import View, check_agents, check_state, stack
 from jaxrl.algorithms.policy_gradient.shared.actor_critic import standardize, surrogate
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.spaces import Box, Space
@@ -438,3 +438,10 @@ def check_windows(env: Environment, config: Any, name: str) -> None:
     check_agents(env, name)
     x, unit = config.rollouts, SEQUENCE if getattr(config, "recurrent", 0) else STEP
     config.passes.check(x.num_envs, x.num_steps, x.num_shards, unit)
+
+
+def check_central(env: Environment, config: Any, name: str) -> None:
+    """Raise `UserError` where `check_windows` does, and for an environment that does not expose its
+    state, which the critic sees."""
+    check_windows(env, config, name)
+    check_state(env, f"The critic of {name}", "ippo")
