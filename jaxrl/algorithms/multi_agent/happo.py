@@ -100,7 +100,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
 happo = AlgorithmBuilder("happo", Config, recipe, check=check_central)
 
-TINY = {"env": "speaker_listener", "num_envs": 8, "num_steps": 4, "num_shards": 4} | {
+TINY = {"env": "foraging", "num_envs": 8, "num_steps": 4, "num_shards": 4} | {
     "hidden": (8,),
     "epochs": 2,
     "minibatches": 2,
