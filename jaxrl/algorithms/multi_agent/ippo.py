@@ -8,7 +8,6 @@ earns, so that an agent may be paid for a victory that it did not live to see.""
 
 from __future__ import annotations
 
-from jaxrl.algorithms.multi_agent.mappo import TINY as TINY
 from jaxrl.algorithms.multi_agent.mappo import (
     Config,
     actors,
@@ -32,3 +31,11 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
 
 ippo = mappo.variant("ippo", recipe=recipe, check=check_players)
+
+TINY = {"env": "foraging", "num_envs": 8, "num_steps": 4, "num_shards": 4} | {
+    "hidden": (8,),
+    "epochs": 2,
+    "minibatches": 2,
+    "recurrent": 4,
+    "share_weights": True,
+}

@@ -89,10 +89,8 @@ def check(env: Environment, config: Config, name: str) -> None:
 
 mappo = AlgorithmBuilder("mappo", Config, recipe, check=check)
 
-TINY = {"env": "foraging", "num_envs": 8, "num_steps": 4, "num_shards": 4} | {
+TINY = {"env": "speaker_listener", "num_envs": 4, "num_steps": 8, "num_shards": 4} | {
     "hidden": (8,),
     "epochs": 2,
     "minibatches": 2,
-    "recurrent": 4,
-    "share_weights": True,
 }

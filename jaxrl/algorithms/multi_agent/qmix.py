@@ -56,4 +56,4 @@ def check(env: Environment, config: Any, name: str) -> None:
 
 qmix = AlgorithmBuilder("qmix", Config, recipe, source=vdn.source, check=check)
 
-TINY = vdn.TINY | {"mixing": 4}
+TINY = vdn.TINY_TRANSITIONS | {"env": "speaker_listener", "env_params": {"size": 3}, "mixing": 4}

@@ -51,12 +51,7 @@ from jaxrl.core.spaces import Box
 from jaxrl.core.types import Array, Environment, Key, Policy, TimeStep
 from jaxrl.envs.wrappers.expert_channel import EXPERT_ACTION, expert_channel
 from jaxrl.evaluation.evaluate import evaluate
-from jaxrl.kit import (
-    AlgorithmBuilder,
-    Recipe,
-    group,
-    static,
-)
+from jaxrl.kit import AlgorithmBuilder, Recipe, group, static
 from jaxrl.kit.agents import agent_names
 from jaxrl.kit.groups import INF, Optimizer, Passes, Rollouts
 from jaxrl.networks import encoders
