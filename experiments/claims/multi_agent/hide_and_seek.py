@@ -201,7 +201,7 @@ def sample_gradients(game: Game, lambda_: float, omniscient: bool) -> Array:
     batch, ours, logits = play(game), recipe(), logits_of(game)
     net = SimpleNamespace(hyper=settings, extra={name: no_moments(()) for name in critics})
     net.replace = lambda **changes: net
-    net.epochs = lambda passes, window, step, max_drift: window.x
+    net.epochs = lambda passes, window, step, unit, max_drift: window.x
     vars(net).update(critics)
     sample = ours.update(net, batch)
     learn = {loss.name: loss for loss in ours.losses}
