@@ -26,9 +26,12 @@ def curve(found: Record) -> np.ndarray:
     return np.asarray(found["returns"], np.float64)
 
 
-def finals(found: Record) -> np.ndarray:
-    """Return each seed's return in the last evaluation, or its lowest if the seed diverged."""
-    return final_scores(curve(found))
+def finals(found: Record, last: int = 1) -> np.ndarray:
+    """Return each seed's mean return over the `last` evaluations, or the lowest if it diverged."""
+    returns = curve(found)
+    count = returns.shape[-1]
+    ends = range(max(count - last, 0) + 1, count + 1)
+    return np.mean([final_scores(returns[:, :end]) for end in ends], axis=0)
 
 
 def count_failures(values: np.ndarray, *, random: float, best: float) -> int:
@@ -104,6 +107,15 @@ def policies(suite: Suite) -> str:
     return "Greedy returns" + (f" (sampled actions in {', '.join(sampled)})" if sampled else "")
 
 
+def when(suite: Suite) -> str:
+    """Say which evaluations the returns of the suite are of."""
+    return (
+        "after the last step"
+        if suite.last == 1
+        else f"in each of the last {suite.last} evaluations"
+    )
+
+
 def write(suite: Suite, records: Sequence[Record], folder: Path) -> None:
     """Write the suite's page to `folder`, with a picture of each environment's learning curves.
 
@@ -121,8 +133,8 @@ def write(suite: Suite, records: Sequence[Record], folder: Path) -> None:
         "",
         suite.text.strip(),
         "",
-        f"{policies(suite)} of {suite.episodes} episodes after the last step: the interquartile "
-        "mean over seeds and its 95 % interval (stratified bootstrap; with so few seeds it is too "
+        f"{policies(suite)} of {suite.episodes} episodes {when(suite)}: the interquartile mean "
+        "over seeds and its 95 % interval (stratified bootstrap; with so few seeds it is too "
         "narrow). All environments are pooled with scores from 0 to 1 between "
         + ", ".join(f"{x.low:g} and {x.high:g} ({name})" for name, x in suite.environments.items())
         + ".",
@@ -132,7 +144,9 @@ def write(suite: Suite, records: Sequence[Record], folder: Path) -> None:
         "| --- |" + " ---: |" * (len(suite.environments) + 3),
     ]
     best = {
-        environment: max(finals(x).max() for (_, where), x in known.items() if where == environment)
+        environment: max(
+            finals(x, suite.last).max() for (_, where), x in known.items() if where == environment
+        )
         for environment in {where for _, where in known}
     }
     for algorithm in suite.algorithms:
@@ -417,7 +431,7 @@ def row(
         if environment not in mine:
             cells.append(empty.get(environment, ""))
             continue
-        values = finals(mine[environment])
+        values = finals(mine[environment], suite.last)
         cell = estimate(values, "")
         if place.random is not None:
             failures = count_failures(values, random=place.random, best=best[environment])

@@ -140,6 +140,7 @@ class Suite:
     episodes: number in each evaluation.
     longest: minutes beyond which a run is left out unless it is asked for.
     best: whether the page also has the best evaluation during training.
+    last: number of evaluations at the end of a run whose mean is its result.
     """
 
     name: str
@@ -151,6 +152,7 @@ class Suite:
     published: tuple[Published, ...] = ()
     longest: float = math.inf
     best: bool = False
+    last: int = 1
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,34 +10,58 @@ achieves, as goals do. (Where an observation says more than that, such as a velo
 average over it.) The dual variable is a part that shares the distance's loss.
 
 The policy imitates actions, weighted by exp((d(s, g) - d(s', g)) / temperature), as in OGBench
-(arXiv:2410.20092) for any kind of action. The authors follow the distance through a learned model
-of the embedding instead, with continuous actions.
+(arXiv:2410.20092) for any kind of action. With continuous actions it can follow the distance
+instead, as the authors do (`extraction.method`): a model learns how an action moves the embedding,
+by the distances between its prediction and the embedding of s', there and back, and the policy
+minimizes the predicted embedding's distance to the goal, and imitates.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import flax.linen as nn
 import jax.numpy as jnp
 
 from jaxrl import losses
 from jaxrl.algorithms.goals.shared.conditioned import (
     SMALL,
+    Extraction,
     GoalConditioned,
     approach_loss,
-    check,
+    check_extraction,
+    follow_value,
     make_actor,
     make_source,
+    own_action,
+    with_goal,
 )
 from jaxrl.algorithms.goals.shared.data import GoalShares
+from jaxrl.core import spaces
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.hyper import WIDE
-from jaxrl.core.types import Environment, Source, Transition
-from jaxrl.kit import AlgorithmBuilder, LossOutput, Net, Part, Recipe, group, hyper, loss, static
+from jaxrl.core.spaces import Space
+from jaxrl.core.types import Array, Environment, Source, Transition, Tree
+from jaxrl.kit import (
+    AlgorithmBuilder,
+    Loss,
+    LossOutput,
+    Net,
+    Part,
+    Recipe,
+    group,
+    hyper,
+    loss,
+    static,
+)
 from jaxrl.kit.acting import sample
-from jaxrl.kit.groups import INF, Optimizer
+from jaxrl.kit.groups import Optimizer
+from jaxrl.networks.dense import dense
 from jaxrl.networks.distances import HEADS, Distance
+from jaxrl.networks.encoders import action_features
+from jaxrl.networks.initializers import initializer
 from jaxrl.networks.scalars import Softplus
+from jaxrl.networks.torsos import MLP
 
 
 @group
@@ -46,6 +70,7 @@ class Config(GoalConditioned):
 
     value_goals: GoalShares = GoalShares(elsewhere=1.0)
     """Goals that states are pushed apart from."""
+    extraction: Extraction = Extraction(cloning=0.003)
     multiplier: Optimizer = Optimizer(learning_rate=0.01)
     """Optimizer settings of the dual variable. Adam, 0.01: authors' code."""
     head: str = static("iqe", choices=HEADS)
@@ -63,16 +88,30 @@ class Config(GoalConditioned):
     """Distance at which the push ends, beyond most distances; 500 in OGBench's code."""
     sharpness: float = hyper(0.1, above=0)
     """Sharpness of the push's end, per step; 0.01 in OGBench's code."""
-    temperature: float = hyper(1 / 3, above=0, high=INF, log=True)
-    """Temperature of the advantage weights, 1 / alpha in OGBench's code (alpha 3)."""
 
 
-def recipe(env: Environment, config: Config) -> Recipe:
-    timestep, torso, goals = example_timestep(env), config.torso, env.goals
+class Dynamics(nn.Module):
+    """The embedding [..., size] that follows an embedding and an action."""
+
+    action_space: Space
+    widths: tuple[int, ...]
+    activation: str
+    size: int
+
+    @nn.compact
+    def __call__(self, embedding: Array, action: Tree) -> Array:
+        x = jnp.concatenate([embedding, action_features(self.action_space, action)], -1)
+        x = MLP(self.widths, self.activation, layer_norm=True)(x)
+        return embedding + dense(self.size, initializer("lecun", 1.0))(x)
+
+
+def push_loss(env: Environment, *, learn_dynamics: bool) -> Loss:
+    """Return the loss of the distance and its multiplier, and of the dynamics if these are
+    learned."""
+    goals = env.goals
     assert goals is not None
-    distance = Distance(config.head, torso.hidden, torso.activation, config.components, config.size)
 
-    @loss("distance", "multiplier")
+    @loss("distance", "multiplier", *(["dynamics"] if learn_dynamics else []), name="distance_loss")
     def distance_loss(net: Net, x: Transition) -> LossOutput:
         """Push states and independent goals apart, while steps are no longer than 1."""
         h = net.hyper
@@ -83,17 +122,63 @@ def recipe(env: Environment, config: Config) -> Recipe:
         multiplier = net.multiplier()
         local = losses.quasimetric_constraint(step, 1.0, multiplier, h.tolerance)
         held = jnp.broadcast_to(multiplier, step.shape)
-        return LossOutput(push + local, {"step": step, "distance": far, "multiplier": held})
+        metrics = {"step": step, "distance": far, "multiplier": held}
+        if not learn_dynamics:
+            return LossOutput(push + local, metrics)
+        here, after = (net.distance(place, method="embed") for place in (here, after))
+        found = net.dynamics(here, x.action)
+        between = lambda a, b: net.distance(a, b, method="between")
+        miss = (between(found, after) + between(after, found)) / 2
+        return LossOutput(push + local + miss, metrics | {"dynamics_error": miss})
+
+    return distance_loss
+
+
+def following_loss(env: Environment, extraction: Extraction) -> Loss:
+    """Return the loss of a policy that follows the distance through the dynamics, and imitates."""
+    goals = env.goals
+    assert goals is not None
+
+    @loss("actor")
+    def actor_loss(net: Net, x: Transition) -> LossOutput:
+        """Follow the distance from where an action leads, and imitate."""
+        goal, here = x.extras["actor_goal"], goals.achieved(x.observation)
+        policy = net.actor(with_goal(x.timestep, goal))
+        here, goal = (net.distance(place, method="embed") for place in (here, goal))
+        after = net.dynamics(here, own_action(env, policy))
+        value = -net.distance(after, goal, method="between")
+        cloning = net.hyper[extraction].cloning
+        return LossOutput(follow_value(policy, x.action, value, cloning), {"actor_value": value})
+
+    return actor_loss
+
+
+def recipe(env: Environment, config: Config) -> Recipe:
+    timestep, torso, space = example_timestep(env), config.torso, env.action_space
+    size = config.components * config.size
+    distance = Distance(config.head, torso.hidden, torso.activation, config.components, config.size)
+    follow = config.extraction.method == "ddpg_bc"
+    dynamics = {}
+    if follow:
+        embedding, action = jnp.zeros((1, size)), spaces.example(space)[None]
+        network = Dynamics(space, torso.hidden, torso.activation, size)
+        dynamics = {"dynamics": Part(network, (embedding, action), config.optimizer)}
 
     inputs: Any = (timestep.goal, timestep.goal)
     return Recipe(
         parts={
             "distance": Part(distance, inputs, config.optimizer),
             "multiplier": Part(Softplus(config.multiplier_init), (), config.multiplier),
+            **dynamics,
             "actor": Part(make_actor(env, config), (timestep,), config.optimizer),
         },
-        act=sample("actor", env.action_space),
-        losses=(distance_loss, approach_loss(env)),
+        act=sample("actor", space),
+        losses=(
+            push_loss(env, learn_dynamics=follow),
+            following_loss(env, config.extraction)
+            if follow
+            else approach_loss(env, config.extraction),
+        ),
         needs=("transitions.extras.actor_goal",),
     )
 
@@ -104,6 +189,6 @@ def source(env: Environment, config: Config) -> Source:
     return make_source(env, config, config.value_goals.shares(), others)
 
 
-qrl = AlgorithmBuilder("qrl", Config, recipe, source, check=check)
+qrl = AlgorithmBuilder("qrl", Config, recipe, source, check=check_extraction)
 
 TINY = SMALL | {"components": 2, "size": 2}

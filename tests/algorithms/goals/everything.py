@@ -73,6 +73,6 @@ def best(x):
     return np.asarray((before == 0) | (after == before - 1))
 
 
-def policy(log_prob):
-    """A policy with given log-probabilities, whatever the action."""
-    return types.SimpleNamespace(log_prob=lambda action: log_prob)
+def policy(log_prob, mode=None):
+    """A policy with given log-probabilities, whatever the action, and a given mode."""
+    return types.SimpleNamespace(log_prob=lambda action: log_prob, mode=lambda: mode)

@@ -1,5 +1,7 @@
 """Quasimetric RL: its losses, chains of steps that bound distances, true distances in a maze."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,15 +9,18 @@ import pytest
 
 from jaxrl.algorithms.goals import qrl
 from jaxrl.core import random
+from jaxrl.core.examples import example_timestep
 from jaxrl.core.settings import Static, replace
 from jaxrl.core.train import start, train
+from jaxrl.core.types import Transition
+from jaxrl.envs.planar.ogbench_pointmaze import ogbench_pointmaze
 from tests.algorithms.goals import everything
 from tests.kit.stub import losses_of, stub
 
 CHANGES = {"hidden": (32,), "components": 4, "size": 4}
 RECIPE = qrl.recipe(everything.ENV, Static(replace(qrl.Config(), CHANGES)))
 LOSSES = losses_of(RECIPE)
-HYPER = {"offset": 3.0, "sharpness": 0.5, "tolerance": 0.2, "temperature": 0.5}
+HYPER = {"offset": 3.0, "sharpness": 0.5, "tolerance": 0.2, "extraction.temperature": 0.5}
 
 
 def test_true_distances_keep_the_constraint():
@@ -48,6 +53,45 @@ def test_the_policy_imitates_what_leads_nearer():
     )
     found = LOSSES["actor_loss"](net, x).value
     np.testing.assert_allclose(found, -np.exp(near / 0.5) * log_prob, rtol=1e-4)
+
+
+def test_the_policy_follows_the_distance_through_the_dynamics():
+    """On a line that is its own embedding: a step is as long as its action, there and back."""
+    env = ogbench_pointmaze()
+    settings = {"extraction.method": "ddpg_bc", "hidden": (8,), "components": 2, "size": 1}
+    follow = losses_of(qrl.recipe(env, Static(replace(qrl.Config(), settings))))
+    rng = np.random.default_rng(1)
+    draw = lambda *shape: jnp.asarray(rng.uniform(-1, 1, shape), jnp.float32)
+    here, after, far, goal, action, mean = draw(6, 5, 2)
+    between = lambda x, y: jnp.abs(x - y).sum(-1) + 2 * jax.nn.relu(y - x).sum(-1)
+    call = lambda x, *y, method="both": x if method == "embed" else between(x, *y)
+    timestep = dataclasses.replace(
+        jax.tree.map(lambda x: jnp.repeat(x, 5, 0), example_timestep(env)), goal=far
+    )
+    x = Transition(
+        timestep=dataclasses.replace(timestep, observation=here),
+        next_timestep=dataclasses.replace(timestep, observation=after),
+        action=action,
+        task=(),
+        extras={"actor_goal": goal},
+    )
+    net = stub(
+        distance=call,
+        dynamics=lambda x, a: x + 3 * a,
+        multiplier=lambda: jnp.float32(0.7),
+        actor=lambda t: everything.policy(-jnp.square(action).sum(-1), mode=2 * mean),
+        hyper=HYPER | {"extraction.cloning": 0.1},
+    )
+    found = follow["distance_loss"](net, x)
+    push = np.log1p(np.exp(0.5 * (3.0 - between(here, far)))) / 0.5
+    excess = np.maximum(between(here, after) - 1, 0)
+    led = here + 3 * action
+    miss = (between(led, after) + between(after, led)) / 2
+    np.testing.assert_allclose(found.value, push + 0.7 * (excess**2 - 0.04) + miss, rtol=1e-4)
+    value = -between(here + 3 * np.clip(2 * mean, -1, 1), goal)
+    cloned = 0.1 * np.square(action).sum(-1)
+    found = follow["actor_loss"](net, x).value
+    np.testing.assert_allclose(found, -value / np.abs(value).mean() + cloned, rtol=1e-4)
 
 
 def test_a_chain_of_steps_bounds_the_distance_that_is_pushed():

@@ -145,10 +145,10 @@ def clone_by_advantage(
     return losses.awr(log_prob, jax.lax.stop_gradient(advantage), temperature, LARGEST_WEIGHT)
 
 
-def approach_loss(env: Environment) -> Loss:
+def approach_loss(env: Environment, extraction: Extraction | None = None) -> Loss:
     """Return the loss of a policy that imitates actions, weighted by how much nearer they led to
     the goal, of the parts `actor` and `distance`; reads the extra `actor_goal` and the
-    hyperparameter `temperature`."""
+    `temperature` of `extraction`, or of the algorithm itself."""
     goals = env.goals
     assert goals is not None
 
@@ -159,7 +159,8 @@ def approach_loss(env: Environment) -> Loss:
         before = net.distance(goals.achieved(x.observation), goal)
         after = net.distance(goals.achieved(x.next_observation), goal)
         policy = net.actor(with_goal(x.timestep, goal))
-        cloned = clone_by_advantage(policy, x.action, before - after, net.hyper.temperature)
+        h = net.hyper[extraction] if extraction else net.hyper
+        cloned = clone_by_advantage(policy, x.action, before - after, h.temperature)
         return LossOutput(cloned, {"advantage": before - after})
 
     return actor_loss
