@@ -271,6 +271,17 @@ class Policy:
 # ------------------------------------------------------------------------------- environments
 
 
+class NextGoal(Protocol):
+    def __call__(self, key: Key, achieved: Tree, params: Tree, /) -> Tree:
+        """Draw a goal for play that has just reached one.
+
+        key: source of the randomness of the goal.
+        achieved: the goal that was reached.
+        params: the environment's parameters.
+        """
+        ...
+
+
 class Outcome(Protocol):
     def __call__(self, achieved: Tree, goal: Tree, params: Tree, /) -> tuple[Array, Array]:
         """Evaluate a step against a goal.
@@ -298,6 +309,8 @@ class Goals:
     """The goals [...] that observations [...] have reached, from the observations."""
     outcome: Outcome
     """The reward and end of a step under any goal."""
+    next: NextGoal | None = None
+    """The goal that play sets after one is reached; None for that of a new episode."""
 
 
 class Judge(Protocol):

@@ -74,10 +74,10 @@ def relabel(
 def set_new_goals(env: Environment) -> Environment:
     """Set a new goal wherever one is reached, instead of ending the episode there: for play.
 
-    The step that reaches a goal keeps its reward, and its time step holds the next goal, that of a
-    new episode of `env`. Clocks begin anew with each goal, so that an episode is truncated only
-    where a goal was not reached in time; `max_steps` is None. For mazes that are the same in every
-    episode: a new goal is not checked against this one's walls.
+    The step that reaches a goal keeps its reward, and its time step holds the next goal, by
+    `Goals.next` or that of a new episode of `env`. Clocks begin anew with each goal, so that an
+    episode is truncated only where a goal was not reached in time; `max_steps` is None. For mazes
+    that are the same in every episode: a new goal is not checked against this one's walls.
 
     Raises `UserError` if `env` has no goals, or if its time steps do not tell its state
     (`state_of`).
@@ -96,7 +96,10 @@ def set_new_goals(env: Environment) -> Environment:
         state, timestep = env.step(step_key, state, action, params)
         achieved = goals.achieved(timestep.observation)
         reached = timestep.terminated & goals.outcome(achieved, timestep.goal, params)[1]
-        goal = env.reset(goal_key, params)[1].goal
+        if goals.next is None:
+            goal = env.reset(goal_key, params)[1].goal
+        else:
+            goal = goals.next(goal_key, achieved, params)
         other = dataclasses.replace(timestep, goal=goal)
         state = trees.where(reached, state_of(other), state)
         ended = timestep.terminated & ~reached

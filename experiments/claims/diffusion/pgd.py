@@ -174,9 +174,10 @@ CLAIM = Exact(
     ),
     claim="Guidance raises the policy's likelihood of actions with each strength, and costs less "
     "dynamics error than moving actions alone as near.",
-    left_out="Networks, learning from the trajectories, autoregressive models, and the law that "
-    "guidance regularizes toward. Trajectories have six steps of random linear systems; errors are "
-    "means over 1,024 of them and 32 denoising steps, which set the tolerance.",
+    left_out="Networks, learning from the trajectories, autoregressive models, the law that "
+    "guidance regularizes toward, and when guidance is strong: weights that grow toward clean "
+    "samples instead of falling passed as well. Trajectories have six steps of random linear "
+    "systems; errors are means over 1,024 of them and 32 denoising steps, which set the tolerance.",
     parts=(
         "jaxrl/algorithms/diffusion/pgd.py",
         "jaxrl/algorithms/diffusion/shared/experience.py",
@@ -195,10 +196,10 @@ CLAIM = Exact(
     minutes=3.0,
     mutations=(
         Mutation(
-            "guidance grows toward clean samples",
+            "guidance is a fifth as strong",
             "jaxrl.diffusion:policy_guidance_weight",
             lambda weight: (
-                lambda step, steps, strength, bump: weight(steps - 2 - step, steps, strength, bump)
+                lambda step, steps, strength, bump: weight(step, steps, strength / 5, bump)
             ),
         ),
         Mutation(

@@ -51,7 +51,7 @@ def errors_of(
     "distances": distances of embedded states beside discounted numbers of steps. "slope": the
     slope of the loss there, over all steps to neighbors and all goals. "paths": how many pairs of a
     state and a goal have a neighbor with the largest reward of the direction to the goal that is
-    no nearer to the goal.
+    no nearer to the goal. "rest": the reward of staying.
     expectile: of the loss. size: factor on the embedding. sign: of the direction.
     """
     steps, discount = draw(key)
@@ -92,6 +92,7 @@ def errors_of(
     net = net_of(table)
     direction = sign * hilp.toward(net, state, goal)
     reward = hilp.in_direction(net, x, state, after, direction).reward
+    stays = jnp.where(state == after, reward, 0.0)
     reward = jnp.where(near[state, after], reward, -jnp.inf).reshape(STATES, STATES, STATES)
     chosen = reward.argmax(-1)
     wrong = steps[chosen, jnp.arange(STATES)] != steps - 1
@@ -101,6 +102,7 @@ def errors_of(
         "distances": jnp.abs(apart - exact).max(),
         "slope": jnp.abs(jax.grad(loss)(table)).max() * STATES,
         "paths": wrong.mean(dtype=float),
+        "rest": jnp.abs(stays).max(),
     }
 
 
@@ -123,10 +125,12 @@ CLAIM = Exact(
         "without further training.",
     ),
     claim="On a line discounted distances embed; there the loss with expectile 1 is at rest, and "
-    "the direction to a goal rewards the step toward it most.",
+    "the direction to a goal rewards the step toward it most, and no direction rewards staying.",
     left_out="Networks, learning, policies, other rewards than a goal's, and environments whose "
     "distances do not embed: those of random trees did not when they were tried, before this claim "
     "was declared, though directions followed shortest paths there too.",
+    notes="That staying earns nothing was added since rewards of the next state alone, a mutation, "
+    "had gone unnoticed.",
     parts=("jaxrl/algorithms/goals/hilp.py", "jaxrl/losses/representations/goals.py"),
     errors=errors,
     planted={

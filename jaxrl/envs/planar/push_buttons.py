@@ -26,8 +26,9 @@ At first and in the goal the lights are those after presses of each button with 
 `scramble` on a dark table (but never those of a solved puzzle), so every goal can be reached from
 every state (`lights_out`), also where a board (such as that of 4 x 4 buttons) leaves some out of
 reach. Time steps tell the state,
-so `envs.goals.set_new_goals` turns this into play: with
-`envs.policies.mixed_skill` or `noisy_expert`, the data that OGBench's players record.
+so `envs.goals.set_new_goals` turns this into play as OGBench's players record it, with
+`envs.policies.mixed_skill` or `noisy_expert`: after a goal is reached the next one is a press of a
+random button away, or in a scene another place of the block in half of the cases.
 
 The rules of buttons, lights, locks and success are those of `puzzle` and `scene` in OGBench (Park
 et al., 2025, "OGBench: benchmarking offline goal-conditioned RL", arXiv:2410.20092): a press is the
@@ -207,6 +208,18 @@ def push_buttons(
         success = parts.all().astype(jnp.float32)
         return {"goal": state.goal, "metrics": {"success": success, "solved": share}}
 
+    def next_goal(key: Key, achieved: Array, params: Params) -> Array:
+        button_key, block_key, place_key = jax.random.split(key, 3)
+        button = jax.random.randint(button_key, (), 0, count)
+        lights = (achieved[:count] + presses(jnp.arange(count) == button)) % 2
+        if not scene:
+            return lights
+        place = achieved[count:]
+        moves = jax.random.bernoulli(block_key)
+        lights = jnp.where(moves, achieved[:count], lights)
+        place = jnp.where(moves, _draw_place(place_key, params), place)
+        return jnp.concatenate([lights, place])
+
     def reset(key: Key, params: Params) -> tuple[State, TimeStep]:
         keys = jax.random.split(key, 6)
         lights = presses(jax.random.bernoulli(keys[0], 0.5, (count,)))
@@ -268,7 +281,7 @@ def push_buttons(
             render=_render,
             step_seconds=lambda state, params: params.dt,
             expert=jax.jit(expert, inline=True),
-            goals=Goals(achieved_goal, outcome),
+            goals=Goals(achieved_goal, outcome, next_goal),
             state_of=state_of,
             scores={"success": "success", "solved": "solved"},
         ),

@@ -34,11 +34,12 @@ def lift_fields(env: Environment, *, state: bool = False, params: bool = False) 
     fields["rules"] = None  # a wrapped game is another game
     fields["state_of"] = None  # a wrapper that keeps time steps and states says so itself
     if env.goals is not None and params:
-        outcome = env.goals.outcome
-        goals = dataclasses.replace(
-            env.goals, outcome=lambda achieved, goal, params: outcome(achieved, goal, params.inner)
+        outcome, following = env.goals.outcome, env.goals.next
+        fields["goals"] = dataclasses.replace(
+            env.goals,
+            outcome=lambda achieved, goal, params: outcome(achieved, goal, params.inner),
+            next=following and (lambda key, goal, params: following(key, goal, params.inner)),
         )
-        fields["goals"] = goals
     return fields
 
 
@@ -47,7 +48,9 @@ def goals_behind(goals: Goals | None, uncover: Callable[[Tree], Tree]) -> Goals 
     one."""
     if goals is None:
         return None
-    return Goals(lambda observation: goals.achieved(uncover(observation)), goals.outcome)
+    return dataclasses.replace(
+        goals, achieved=lambda observation: goals.achieved(uncover(observation))
+    )
 
 
 def joined_bounds(boxes: list[Box]) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -225,12 +225,31 @@ def test_play_reaches_one_goal_after_the_other():
     def body(state, key):
         action = _env(rows=2, columns=2).expert(state, env.params)
         state, timestep = env.step(key, state, action, env.params)
-        return state, timestep.metrics["success"]
+        return state, (
+            timestep.metrics["success"],
+            env.goals.achieved(timestep.observation),
+            timestep,
+        )
 
     state, _ = env.reset(KEY, env.params)
-    run = jax.jit(lambda state: jax.lax.scan(body, state, jax.random.split(KEY, 120)))
-    _, success = run(state)
-    assert float(success.sum()) > 5
+    run = jax.jit(lambda state: jax.lax.scan(body, state, jax.random.split(KEY, 240)))
+    success, lights, timestep = jax.device_get(run(state)[1])
+    reached = success > 0
+    assert reached.sum() > 10
+    change = np.abs(timestep.goal - lights)[reached].astype(int)  # to the next goal, by one press
+    crosses = lights_out.neighbors(2, 2)
+    assert {tuple(x) for x in change} == {tuple(x) for x in crosses}
+
+
+def test_play_in_a_scene_asks_for_a_light_or_another_place():
+    env = _env("scene")
+    achieved = jnp.array([1.0, 0.0, 0.05, 0.1])
+    draw = jax.vmap(lambda key: env.goals.next(key, achieved, env.params))
+    goals = np.asarray(draw(jax.random.split(KEY, 400)))
+    lights = (goals[:, :2] != achieved[:2]).sum(1)
+    moved = (goals[:, 2:] != achieved[2:]).any(1)
+    np.testing.assert_array_equal(lights == 0, moved)
+    assert (lights <= 1).all() and 0.4 < moved.mean() < 0.6
 
 
 def test_the_picture_shows_lights_rims_and_gates():
