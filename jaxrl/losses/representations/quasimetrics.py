@@ -75,8 +75,8 @@ def interval_union(x: Array, y: Array) -> Array:
     """
     x, y = jnp.broadcast_arrays(x, y)
     end = jnp.maximum(x, y)
-    # The union's own ends are those that no other interval covers. Of intervals that begin, or end,
-    # together the first counts; comparing all pairs is much faster than sorting.
+    # The union's own ends are those that no other interval covers; where several begin or end
+    # together, the first has it. Comparing all pairs is much faster than sorting.
     here, there = lambda a: a[..., :, None], lambda a: a[..., None, :]
     first = jnp.tri(x.shape[-1], k=-1, dtype=bool)
     begins_before = (there(x) < here(x)) | ((there(x) == here(x)) & first)
