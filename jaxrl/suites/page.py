@@ -109,11 +109,9 @@ def policies(suite: Suite) -> str:
 
 def when(suite: Suite) -> str:
     """Say which evaluations the returns of the suite are of."""
-    return (
-        "after the last step"
-        if suite.last == 1
-        else f"in each of the last {suite.last} evaluations"
-    )
+    if suite.last == 1:
+        return "after the last step"
+    return f"in the mean over the last {suite.last} evaluations"
 
 
 def write(suite: Suite, records: Sequence[Record], folder: Path) -> None:

@@ -217,6 +217,13 @@ def test_how_many_seeds_did_not_learn(values, best, count):
     assert page.count_failures(np.asarray(values, float), random=0.0, best=best) == count
 
 
+def test_a_result_is_the_mean_of_the_last_evaluations():
+    found = {"returns": [[0.0, 1.0, 2.0, 6.0], [-1.0, 3.0, float("nan"), float("nan")]]}
+    np.testing.assert_allclose(page.finals(found), [6.0, -1.0])
+    np.testing.assert_allclose(page.finals(found, 2), [4.0, -1.0])
+    np.testing.assert_allclose(page.finals(found, 9), [2.25, (-1 + 3 - 1 - 1) / 4])
+
+
 def test_published_figures_stand_below_their_algorithm(suite, tmp_path):
     lines = write_page(suite, tmp_path, {("DQN", "catch"): [0, 0], ("PPO", "bandit"): [0, 1, 1]})
     assert [line[:5] for line in lines if line.startswith(("| D", "| P", "| *"))][:3] == [

@@ -25,10 +25,10 @@ lights and blocks that are as they should be.
 At first and in the goal the lights are those after presses of each button with probability 1/2 and
 `scramble` on a dark table (but never those of a solved puzzle), so every goal can be reached from
 every state (`lights_out`), also where a board (such as that of 4 x 4 buttons) leaves some out of
-reach. Time steps tell the state,
-so `envs.goals.set_new_goals` turns this into play as OGBench's players record it, with
-`envs.policies.mixed_skill` or `noisy_expert`: after a goal is reached the next one is a press of a
-random button away, or in a scene another place of the block in half of the cases.
+reach. Time steps tell the state, so `envs.goals.set_new_goals` turns this into play as OGBench's
+players record it, with `envs.policies.mixed_skill` or `noisy_expert`: after a goal is reached the
+next one is a press of a random button away, or in a scene, in half of the cases, another place of
+the block.
 
 The rules of buttons, lights, locks and success are those of `puzzle` and `scene` in OGBench (Park
 et al., 2025, "OGBench: benchmarking offline goal-conditioned RL", arXiv:2410.20092): a press is the
