@@ -34,6 +34,7 @@ from jaxrl.kit import Net
 from jaxrl.papers import index as papers
 from jaxrl.runtime import configuration
 from jaxrl.suites import page as suite_page
+from jaxrl.suites.suite import read as read_suite
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "algorithms"
@@ -263,17 +264,17 @@ def suite_results(name: str, suite: str) -> Iterator[str]:
     known = [x for x in suite_records(suite) if x["config"]["algorithm"] == name]
     if not known:
         return
-    rows = []
+    rows, declared = [], read_suite(suite)
     for x in known:
         steps, seeds = f"{x['config']['steps']:,}", str(x["config"]["seeds"])
-        values = suite_page.finals(x)
+        values = suite_page.finals(x, declared.last)
         value = suite_page.estimate(values, "{:,.0f}" if abs(values).max() >= 1000 else "{:.3g}")
         label = x["environment"]
         where = f"[{label}](../suites/{suite}.md#{label})"
         rows.append([where, value.replace(" ", "&nbsp;"), steps, seeds, x["algorithm"]])
     yield (
-        f"In the suite [{suite}](../suites/{suite}.md), greedy returns after the last step: "
-        "interquartile mean over seeds, with its 95 % interval."
+        f"In the suite [{suite}](../suites/{suite}.md): {suite_page.policies(declared).lower()} "
+        f"{suite_page.when(declared)}, interquartile mean over seeds, with its 95 % interval."
     )
     yield table(["environment", "return", "steps", "seeds", "label"], rows)
     first = known[0]["environment"]
