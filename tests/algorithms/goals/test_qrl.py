@@ -56,7 +56,7 @@ def test_the_policy_imitates_what_leads_nearer():
 
 
 def test_the_policy_follows_the_distance_through_the_dynamics():
-    """On a line that is its own embedding: a step is as long as its action, there and back."""
+    """Checked on a line that is its own embedding, where distances there and back differ."""
     env = ogbench_pointmaze()
     settings = {"extraction.method": "ddpg_bc", "hidden": (8,), "components": 2, "size": 1}
     follow = losses_of(qrl.recipe(env, Static(replace(qrl.Config(), settings))))
