@@ -27,7 +27,8 @@ def curve(found: Record) -> np.ndarray:
 
 
 def finals(found: Record, last: int = 1) -> np.ndarray:
-    """Return each seed's mean return over the `last` evaluations, or the lowest if it diverged."""
+    """Return each seed's mean return over the `last` evaluations. One that diverged
+    counts as the lowest return of all seeds until then."""
     returns = curve(found)
     count = returns.shape[-1]
     ends = range(max(count - last, 0) + 1, count + 1)

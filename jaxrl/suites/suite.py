@@ -223,9 +223,12 @@ def read(name: str) -> Suite:
         for environment in (*one.returns, *one.margins, *one.deviations, *one.versions):
             if environment not in data["environments"]:
                 raise unknown(f"environment {what}", environment, data["environments"])
-    return _make(
+    suite = _make(
         Suite, f"the suite '{path}'", data | {"name": path.stem, "published": tuple(published)}
     )
+    if suite.last < 1:
+        raise UserError(f"last is {suite.last} in '{path}'; it must be at least 1.")
+    return suite
 
 
 def _figures(name: str, suite: str) -> list[dict[str, Any]]:

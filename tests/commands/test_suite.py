@@ -518,6 +518,7 @@ def test_a_suite_that_says_too_little_or_too_much(suite, tmp_path):
         ("environments: [catch]", "environments: {catch: 1}", "environments is .* must be a list"),
         ("returns: {bandit: 0.5}", "returns: 3", "returns is 3; it must be a mapping"),
         ("title: Two environments", "title: [1]", "title is .* must be text"),
+        ("episodes: 2", "episodes: 2\nlast: 0", "last is 0 in .* at least 1"),
         ("  bandit: {env: bandit, low: 0, high: 1, random: 0.1}", "  bandit: 3", "name: value"),
         ("  - algorithm: PPO\n    who", "    algorithm: PPO\n    who", "it must be a list"),
     ],

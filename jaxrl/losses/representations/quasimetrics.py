@@ -83,7 +83,8 @@ def interval_union(x: Array, y: Array) -> Array:
     ends_after = (there(end) > here(end)) | ((there(end) == here(end)) & first)
     left = ~(begins_before & (there(end) >= here(x))).any(-1)
     right = ~(ends_after & (there(x) <= here(end))).any(-1)
-    return (jnp.where(right, end, 0.0) - jnp.where(left, x, 0.0)).sum(-1)
+    length = (jnp.where(right, end, 0.0) - jnp.where(left, x, 0.0)).sum(-1)
+    return jax.nn.relu(length)  # rounding of far ends could leave it just below 0
 
 
 @check_arguments
