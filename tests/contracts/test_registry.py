@@ -152,7 +152,7 @@ NOMINAL, VARIANCE = "reward.nominal_weight", "reward.variance_weight"
 OPTIONAL = {
     "ads": ("discount",),  # as long as progress does not set it
     **dict.fromkeys(("cal_ql", "combo", "cql"), ("alpha",)),  # unless it is learned
-    **dict.fromkeys(("crl", "gciql"), ("extraction.cloning",)),
+    **dict.fromkeys(("crl", "gciql", "qrl"), ("extraction.cloning",)),
     **dict.fromkeys(("dpo", "evolve", "online_dpo", "rlhf_workflow", "spar"), ("temperature",)),
     "temporal_self_rewarding": ("temperature",),
     "oer": ("exploration_noise",),  # of TD3+BC; there is nothing to explore
