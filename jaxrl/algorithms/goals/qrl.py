@@ -60,7 +60,7 @@ from jaxrl.networks.dense import dense
 from jaxrl.networks.distances import HEADS, Distance
 from jaxrl.networks.encoders import action_features
 from jaxrl.networks.initializers import initializer
-from jaxrl.networks.scalars import Softplus
+from jaxrl.networks.scalars import Positive, Softplus
 from jaxrl.networks.torsos import MLP
 
 
@@ -81,6 +81,9 @@ class Config(GoalConditioned):
     """Length of each component of the embedding."""
     multiplier_init: float = static(0.01, above=0)
     """Initial value of the dual variable."""
+    log_multiplier: bool = False
+    """Learn the logarithm of the dual variable, as OGBench's code does; otherwise the inverse of
+    its softplus, as the authors' does."""
 
     tolerance: float = hyper(0.25, low=0)
     """Epsilon, the root of the mean squared excess of a step's length over 1 that is allowed."""
@@ -164,11 +167,12 @@ def recipe(env: Environment, config: Config) -> Recipe:
         network = Dynamics(space, torso.hidden, torso.activation, size)
         dynamics = {"dynamics": Part(network, (embedding, action), config.optimizer)}
 
+    multiplier = Positive if config.log_multiplier else Softplus
     inputs: Any = (timestep.goal, timestep.goal)
     return Recipe(
         parts={
             "distance": Part(distance, inputs, config.optimizer),
-            "multiplier": Part(Softplus(config.multiplier_init), (), config.multiplier),
+            "multiplier": Part(multiplier(config.multiplier_init), (), config.multiplier),
             **dynamics,
             "actor": Part(make_actor(env, config), (timestep,), config.optimizer),
         },

@@ -94,6 +94,18 @@ def test_the_policy_follows_the_distance_through_the_dynamics():
     np.testing.assert_allclose(found, -value / np.abs(value).mean() + cloned, rtol=1e-4)
 
 
+@pytest.mark.parametrize("log_multiplier", [False, True])
+def test_the_dual_variable_is_learned_on_its_scale(log_multiplier):
+    """What is learned is the logarithm, or the inverse of the softplus."""
+    settings = {"log_multiplier": log_multiplier, "multiplier_init": 2.0}
+    part = qrl.recipe(everything.ENV, Static(replace(qrl.Config(), settings))).parts["multiplier"]
+    params = part.init(random.key(0))
+    np.testing.assert_allclose(part.apply(params), 2, rtol=1e-5)
+    moved = part.apply(jax.tree.map(lambda x: x + 0.5, params))
+    expected = 2 * np.exp(0.5) if log_multiplier else np.log1p(np.expm1(2) * np.exp(0.5))
+    np.testing.assert_allclose(moved, expected, rtol=1e-5)
+
+
 def test_a_chain_of_steps_bounds_the_distance_that_is_pushed():
     """The distance to a goal is that of the steps on the way, of the same network: with another
     one for goals, nothing would bound it."""
