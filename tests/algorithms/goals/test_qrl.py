@@ -96,7 +96,7 @@ def test_the_policy_follows_the_distance_through_the_dynamics():
 
 @pytest.mark.parametrize("log_multiplier", [False, True])
 def test_the_dual_variable_is_learned_on_its_scale(log_multiplier):
-    """What is learned is the logarithm, or the inverse of the softplus."""
+    """The parameter is the logarithm, or the inverse of the softplus."""
     settings = {"log_multiplier": log_multiplier, "multiplier_init": 2.0}
     part = qrl.recipe(everything.ENV, Static(replace(qrl.Config(), settings))).parts["multiplier"]
     params = part.init(random.key(0))
