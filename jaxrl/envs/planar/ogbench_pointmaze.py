@@ -13,9 +13,10 @@ goal are the centers of two cells, plus uniform noise of up to 1 unit along each
 Source: PointMaze of Park et al. (2025), "OGBench: benchmarking offline goal-conditioned RL",
 arXiv:2410.20092. Its walls are contacts of MuJoCo, which push the ball out almost within a step;
 here they push it out at once. The expert walks as the one that made its data, at full length along
-the direction to the center of the next cell on a shortest path; in the goal's cell it walks to the
-goal, where OGBench's stays at the center, and where there are several shortest paths the two may
-choose differently. OGBench's maze with teleports is not here.
+the direction to the center of the next cell on a shortest path. In the goal's cell it walks to the
+center too, as in those data, so a goal in a corner may stay out of reach; in the tasks it walks to
+the goal. Where there are several shortest paths the two may choose differently. OGBench's maze with
+teleports is not here.
 """
 
 from __future__ import annotations
@@ -192,11 +193,12 @@ def _outcome(achieved: Array, goal: Array, params: Params) -> tuple[Array, Array
 
 def _expert(state: State, params: Params) -> Array:
     """Walk at full length to the center of the next cell on a shortest path; in the goal's cell, to
-    the goal."""
+    its center, and in the tasks to the goal."""
     walls, here, goal = jnp.asarray(params.walls), _cell(state.position), _cell(state.goal)
     row, column = mazes.next_cell(walls, here, goal)
     center = _center(row * walls.shape[1] + column, walls.shape[1])
-    way = jnp.where((here == goal).all(), state.goal, center) - state.position
+    to_goal = (here == goal).all() & (jnp.asarray(params.begin) == BEGIN.index("tasks"))
+    way = jnp.where(to_goal, state.goal, center) - state.position
     return way / (vectors.norm(way) + 1e-6)
 
 
