@@ -14,13 +14,15 @@ the button below it when it is down there and was not before. Goals are states o
 
 Observation: float32, the pusher's position and velocity (m, m/s), each light (0 or 1) and whether
 each button is down; in a scene then the block's position, velocity and spin (rad/s). Goal, in
-`timestep.goal`: float32, the lights, and in a scene the block's position. Action: float32 [3],
-clipped to [-1, 1]: the pusher's velocity in units of `max_speed`, held by a servo, and whether it
-is down (above 0). Reward: with `reward="sparse"` 1 where all lights are those of the goal and the
-block is within `goal_radius` of its place, 0 elsewhere; with "count" minus the number of lights and
-blocks that are not yet so. Terminates where all are, unless `continuing`. Time limit: 60 + 20
-steps for each button of a puzzle, 300 steps for a scene, of 0.1 s. Metric `solved`: the share of
-lights and blocks that are as they should be.
+`timestep.goal`: float32, the lights, and in a scene the block's position; with
+`goals="observations"` a whole observation, in which pusher and block are at rest, and of which the
+lights and the block's position alone count. Action: float32 [3], clipped to [-1, 1]: the pusher's
+velocity in units of `max_speed`, held by a servo, and whether it is down (above 0). Reward: with
+`reward="sparse"` 1 where all lights are those of the goal and the block is within `goal_radius` of
+its place, 0 elsewhere; with "count" minus the number of lights and blocks that are not yet so.
+Terminates where all are, unless `continuing`. Time limit: 60 + 20 steps for each button of a
+puzzle, 300 steps for a scene, of 0.1 s. Metric `solved`: the share of lights and blocks that are as
+they should be.
 
 At first and in the goal the lights are those after presses of each button with probability 1/2 and
 `scramble` on a dark table (but never those of a solved puzzle), so every goal can be reached from
@@ -60,7 +62,7 @@ from jaxrl.envs.planar import free_bodies, lights_out, push_expert, push_table, 
 from jaxrl.envs.planar.free_bodies import Body
 from jaxrl.envs.wrappers.time_limit import time_limit
 
-TASKS, REWARDS = ("puzzle", "scene"), ("sparse", "count")
+TASKS, REWARDS, GOALS = ("puzzle", "scene"), ("sparse", "count"), ("lights", "observations")
 SUBSTEPS = 5
 LARGEST = 6  # rows and columns of a puzzle
 TABLE = 0.5  # m, half sides of the table
@@ -118,7 +120,7 @@ class State:
     block: Array  # [5] position, velocity, spin in a scene; [0] in a puzzle
     lights: Array  # int32 [N]
     down: Array  # int32 [N]: 1 where a button is down
-    goal: Array  # [N] lights, then [2] the block's place in a scene
+    goal: Array  # [N] lights, then [2] the block's place in a scene; or an observation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,13 +146,19 @@ def chamber_of(place: Array) -> Array:
 
 @functools.cache
 def push_buttons(
-    task: str = "puzzle", rows: int = 3, columns: int = 3, reward: str = "sparse"
+    task: str = "puzzle",
+    rows: int = 3,
+    columns: int = 3,
+    reward: str = "sparse",
+    goals: str = "lights",
 ) -> Environment:
     """The table with buttons. `task`: "puzzle", of `rows` x `columns` buttons, 1 to 6 each and at
-    least two in all, or "scene". `reward`: "sparse" or "count"."""
+    least two in all, or "scene". `reward`: "sparse" or "count". `goals`: "lights" or
+    "observations"."""
     name = "push_buttons"
     one_of(name, "task", task, TASKS)
     one_of(name, "reward", reward, REWARDS)
+    one_of(name, "goals", goals, GOALS)
     for option, value in (("rows", rows), ("columns", columns)):
         at_least(name, option, value, 1)
         if value > LARGEST:
@@ -184,11 +192,19 @@ def push_buttons(
         return jnp.concatenate([x.astype(jnp.float32) for x in parts])
 
     def achieved_goal(observation: Array) -> Array:
-        _, lights, _, block = split(observation)
-        return jnp.concatenate([lights, block[..., :2]], -1)
+        return _aim(count, observation) if goals == "lights" else observation
+
+    def make_goal(pusher: Array, aim: Array) -> Array:
+        """Return the goal of lights and the block's place, with the pusher [2] at rest."""
+        if goals == "lights":
+            return aim
+        lights, place = jnp.split(aim, [count])
+        still = [jnp.zeros(2), lights, jnp.zeros(count), place, jnp.zeros(3 * scene)]
+        return jnp.concatenate([pusher, *still])
 
     def is_solved(reached: Array, goal: Array, params: Params) -> Array:
         """Return which lights and blocks are as the goal says, bool."""
+        reached, goal = _aim(count, reached), _aim(count, goal)
         lights = jnp.abs(reached[..., :count] - goal[..., :count]) < 0.5
         if not scene:
             return lights
@@ -211,14 +227,13 @@ def push_buttons(
     def next_goal(key: Key, achieved: Array, params: Params) -> Array:
         button_key, block_key, place_key = jax.random.split(key, 3)
         button = jax.random.randint(button_key, (), 0, count)
-        lights = (achieved[:count] + presses(jnp.arange(count) == button)) % 2
-        if not scene:
-            return lights
-        place = achieved[count:]
-        moves = jax.random.bernoulli(block_key)
-        lights = jnp.where(moves, achieved[:count], lights)
-        place = jnp.where(moves, _draw_place(place_key, params), place)
-        return jnp.concatenate([lights, place])
+        before, place = jnp.split(_aim(count, achieved), [count])
+        lights = (before + presses(jnp.arange(count) == button)) % 2
+        if scene:
+            moves = jax.random.bernoulli(block_key)
+            lights = jnp.where(moves, before, lights)
+            place = jnp.where(moves, _draw_place(place_key, params), place)
+        return make_goal(achieved[:2], jnp.concatenate([lights, place]))
 
     def reset(key: Key, params: Params) -> tuple[State, TimeStep]:
         keys = jax.random.split(key, 6)
@@ -227,22 +242,14 @@ def push_buttons(
         if not scene:  # a puzzle that is solved already gets one press more
             one = jnp.arange(count) == jax.random.randint(keys[2], (), 0, count)
             aim = jnp.where((aim == lights).all(), (aim + presses(one)) % 2, aim)
-        low, high = (-0.45, 0.45) if not scene else (-0.35, 0.15)
-        pusher = jax.random.uniform(keys[3], (2,), jnp.float32, low, high)
-        still = jnp.zeros(2)
-        goal, block = aim.astype(jnp.float32), jnp.zeros(0)
-        if scene:
-            start = _draw_place(keys[4], params)
-            goal = jnp.concatenate([goal, _draw_place(keys[5], params)])
-            block = jnp.concatenate([start, jnp.zeros(3)])
-            clear = jnp.asarray(params.object_radius) + params.pusher_radius + 0.01
-            away = pusher - start
-            distance = vectors.norm(away)
-            out = jnp.where(distance > 1e-6, away / distance, jnp.asarray([-1.0, 0.0]))
-            moved = jnp.clip(start + clear * out, -0.45, 0.19)
-            pusher = jnp.where(distance < clear, moved, pusher)
+        start = _draw_place(keys[4], params) if scene else jnp.zeros(0)
+        place = _draw_place(keys[5], params) if scene else jnp.zeros(0)
+        pusher = _draw_pusher(keys[3], start, params)
+        rests = _draw_pusher(jax.random.fold_in(keys[3], 1), place, params)
+        goal = make_goal(rests, jnp.concatenate([aim.astype(jnp.float32), place]))
+        block = jnp.concatenate([start, jnp.zeros(3 * scene)])
         down = jnp.zeros(count, jnp.int32)
-        state = State(jnp.concatenate([pusher, still]), block, lights, down, goal)
+        state = State(jnp.concatenate([pusher, jnp.zeros(2)]), block, lights, down, goal)
         return state, timesteps.first(observe(state), **channels(state, params))
 
     def step(key: Key, state: State, action: Array, params: Params) -> tuple[State, TimeStep]:
@@ -264,6 +271,7 @@ def push_buttons(
         return State(pusher, block, whole(lights), whole(down), timestep.goal)
 
     def expert(state: State, params: Params) -> Array:
+        state = dataclasses.replace(state, goal=_aim(count, state.goal))
         change = jnp.abs(state.lights - jnp.round(state.goal[:count])).astype(jnp.int32)
         wanted = lights_out.fewest_presses(solution, change)
         if scene:
@@ -294,6 +302,29 @@ def _split(count: int, scene: bool, observation: Array) -> tuple[Array, Array, A
     ends = [4, 4 + count, 4 + 2 * count]
     pusher, lights, down, block = jnp.split(observation, ends, -1)
     return pusher, lights, down, block
+
+
+def _aim(count: int, goal: Array) -> Array:
+    """Return the lights and the block's place [..., N or N + 2] of a goal or an observation."""
+    if goal.shape[-1] <= count + 2:
+        return goal
+    lights, place = goal[..., 4 : 4 + count], goal[..., 4 + 2 * count : 6 + 2 * count]
+    return jnp.concatenate([lights, place], -1)
+
+
+def _draw_pusher(key: Key, place: Array, params: Params) -> Array:
+    """Draw a position of the pusher [2] on the table, beside a block at `place` [2 or 0]."""
+    scene = len(place) > 0
+    low, high = (-0.35, 0.15) if scene else (-0.45, 0.45)
+    pusher = jax.random.uniform(key, (2,), jnp.float32, low, high)
+    if not scene:
+        return pusher
+    clear = jnp.asarray(params.object_radius) + params.pusher_radius + 0.01
+    away = pusher - place
+    distance = vectors.norm(away)
+    out = jnp.where(distance > 1e-6, away / distance, jnp.asarray([-1.0, 0.0]))
+    moved = jnp.clip(place + clear * out, -0.45, 0.19)
+    return jnp.where(distance < clear, moved, pusher)
 
 
 def _draw_place(key: Key, params: Params) -> Array:
@@ -480,7 +511,8 @@ def _render(state: State, params: Params) -> np.ndarray:
     scale = 320 / (2 * TABLE)
     canvas = drawing.Canvas(344, 344, scale, (172, 172))
     tasks.arena(canvas, TABLE, TABLE)
-    lights, goal = np.asarray(state.lights), np.asarray(state.goal)
+    lights = np.asarray(state.lights)
+    goal = np.asarray(_aim(len(lights), jnp.asarray(state.goal)))
     radius = float(params.button_radius)
     for number, (x, y) in enumerate(np.asarray(params.buttons, float)):
         agrees = abs(lights[number] - goal[number]) < 0.5

@@ -40,7 +40,15 @@ def _put(env, **fields):
     return dataclasses.replace(state, inner=dataclasses.replace(state.inner, **fields))
 
 
-@pytest.mark.parametrize("settings", [{"rows": 2, "columns": 2}, {"task": "scene"}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"rows": 2, "columns": 2},
+        {"rows": 2, "columns": 2, "goals": "observations"},
+        {"task": "scene"},
+        {"task": "scene", "goals": "observations"},
+    ],
+)
 def test_it_keeps_the_rules_of_environments(settings):
     check_environment(make("push_buttons", reward="count", **settings))
 
@@ -170,6 +178,33 @@ def test_relabeled_steps_are_those_of_the_other_goal():
     assert float(away.reward) == 0 and not bool(away.terminated)
 
 
+@pytest.mark.parametrize("task", ["puzzle", "scene"])
+def test_goals_may_be_whole_observations(task):
+    """All else is the same as with goals of lights and a block's place."""
+    env, plain = _env(task, goals="observations"), _env(task)
+    (state, first), (_, other) = env.reset(KEY, env.params), plain.reset(KEY, plain.params)
+    np.testing.assert_array_equal(first.observation, other.observation)
+    assert first.goal.shape == first.observation.shape
+    np.testing.assert_array_equal(plain.goals.achieved(first.goal), other.goal)
+    resting = env.state_of(dataclasses.replace(first, observation=first.goal)).inner
+    assert not resting.pusher[2:].any() and not resting.down.any() and not resting.block[2:].any()
+    assert (resting.pusher[:2] != state.inner.pusher[:2]).all()
+    np.testing.assert_array_equal(env.goals.achieved(first.observation), first.observation)
+    reached = first.goal.at[:2].set(0.1)  # wherever the pusher is
+    assert env.goals.outcome(reached, first.goal, env.params)[1]
+    assert not env.goals.outcome(first.observation, first.goal, env.params)[1]
+    following = env.goals.next(KEY, first.goal, env.params)
+    np.testing.assert_array_equal(
+        plain.goals.achieved(following), plain.goals.next(KEY, other.goal, plain.params)
+    )
+    np.testing.assert_array_equal(following[:2], first.goal[:2])
+    action = env.expert(state, env.params)
+    np.testing.assert_array_equal(
+        action, plain.expert(plain.reset(KEY, plain.params)[0], plain.params)
+    )
+    assert (env.render(state, env.params) == plain.render(state, plain.params)).all()
+
+
 @functools.cache
 def _expert_rollout(number, **settings):
     """Return success, steps and the number of presses of the expert, and the first states."""
@@ -276,6 +311,7 @@ def test_the_picture_shows_lights_rims_and_gates():
     [
         ({"task": "drawer"}, "'puzzle' or 'scene'"),
         ({"reward": "dense"}, "'sparse' or 'count'"),
+        ({"goals": "buttons"}, "'lights' or 'observations'"),
         ({"rows": 7}, "may be 6 at most"),
         ({"columns": 0}, "from 1 up"),
         ({"rows": 1, "columns": 1}, "from 2 up"),
