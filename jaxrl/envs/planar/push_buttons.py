@@ -181,7 +181,7 @@ def push_buttons(
         buttons = (apart * np.stack([x, y], 1)).astype(np.float32)
         radius, limit = 0.3 * apart, 60 + 20 * rows * columns
     count = len(buttons)
-    split = functools.partial(_split, count, scene)
+    split = functools.partial(_split, count)
 
     def presses(pressed: Array) -> Array:
         """Return by which lights change, int32 [N], when these buttons [N] are pressed."""
@@ -297,7 +297,7 @@ def push_buttons(
     )
 
 
-def _split(count: int, scene: bool, observation: Array) -> tuple[Array, Array, Array, Array]:
+def _split(count: int, observation: Array) -> tuple[Array, Array, Array, Array]:
     """Return pusher [..., 4], lights and what is down [..., N], and the block [..., 5 or 0]."""
     ends = [4, 4 + count, 4 + 2 * count]
     pusher, lights, down, block = jnp.split(observation, ends, -1)
@@ -308,8 +308,8 @@ def _aim(count: int, goal: Array) -> Array:
     """Return the lights and the block's place [..., N or N + 2] of a goal or an observation."""
     if goal.shape[-1] <= count + 2:
         return goal
-    lights, place = goal[..., 4 : 4 + count], goal[..., 4 + 2 * count : 6 + 2 * count]
-    return jnp.concatenate([lights, place], -1)
+    _, lights, _, block = _split(count, goal)
+    return jnp.concatenate([lights, block[..., :2]], -1)
 
 
 def _draw_pusher(key: Key, place: Array, params: Params) -> Array:
