@@ -91,7 +91,7 @@ def test_the_expert_wins():
     env = expert_channel(make("manual_quest", pairings="all"))
     expert = evaluate(env, expert_policy(env), random.key(0), 256)
     played = evaluate(env, random_policy(env), random.key(0), 256)
-    assert float(expert.metrics["won"].mean()) > 0.9 > 0.2 > float(played.metrics["won"].mean())
+    assert float(expert.metrics["won"].mean()) > 0.8 > 0.2 > float(played.metrics["won"].mean())
 
 
 @pytest.mark.parametrize(
