@@ -290,18 +290,20 @@ def best_evaluations(suite: Suite, known: Mapping[tuple[str, str], Record]) -> l
 
 
 def budgets(suite: Suite) -> list[str]:
-    """Return a table of steps and seeds by environment, if they differ for some algorithm."""
-    if not any(x.changes for x in suite.algorithms.values()):
+    """Return a table of steps and seeds, if some algorithm's differ between environments."""
+    places = {name: x.environments or suite.environments for name, x in suite.algorithms.items()}
+    if all(
+        len({entry.budget(place) for place in places[name]}) == 1
+        for name, entry in suite.algorithms.items()
+    ):
         return []
     lines = ["", "Steps of each seed (seeds):", ""]
     lines += ["| algorithm | " + " | ".join(suite.environments) + " |"]
     lines += ["| --- |" + " ---: |" * len(suite.environments)]
     for name, entry in suite.algorithms.items():
         cells = [
-            "{:,} ({})".format(*entry.budget(environment))
-            if environment in (entry.environments or suite.environments)
-            else ""
-            for environment in suite.environments
+            "{:,} ({})".format(*entry.budget(place)) if place in places[name] else ""
+            for place in suite.environments
         ]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return lines
