@@ -35,7 +35,7 @@ def _describe(name: str) -> Iterator[str]:
     from jaxrl import envs
     from jaxrl.algorithms import registry
     from jaxrl.envs.wrappers import registry as wrappers
-    from jaxrl.runtime import configuration
+    from jaxrl.runtime import configuration, policy_files
 
     known = {
         algorithm: registry.names(),
@@ -53,6 +53,10 @@ def _describe(name: str) -> Iterator[str]:
     if ":" in name and "/" not in name:
         return algorithm(name) if _is_algorithm(name) else environment(name)
     if "/" in name:
+        if name.startswith(policy_files.PREFIX):
+            raise UserError(
+                f"'{name}' is a policy; see `jaxrl list pretrained` and `jaxrl evaluate {name}`."
+            )
         if name.partition("/")[0] in registry.names():
             raise unknown("configuration", name, configuration.shipped_files())
         return environment(name)  # of another package

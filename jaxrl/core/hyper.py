@@ -83,12 +83,16 @@ def static(
     """Declare a Config field that is part of the program, with bounds as in `Range`. A whole number
     is at most `COUNT` unless bounded otherwise. None is allowed where it is the default; `low` then
     says by its type whether other values are whole numbers."""
-    whole = isinstance(default, int) or (default is None and isinstance(low, int))
-    if whole and high is None and below is None:
+    if _is_whole(default, low) and high is None and below is None:
         high = COUNT
     names = None if choices is None else tuple(choices)
     within = Range(low, high, above, below, names, least_length)
     return dataclasses.field(default=default, metadata={"range": within})
+
+
+def _is_whole(default: Any, low: float | None) -> bool:
+    """Return whether values of a static setting are whole numbers."""
+    return isinstance(default, int) or (default is None and isinstance(low, int))
 
 
 def check(config: Any, prefix: str = "") -> None:
@@ -111,7 +115,7 @@ def check(config: Any, prefix: str = "") -> None:
 def _wrong(value: Any, within: Range, default: Any) -> str | None:
     """Return a clause that says what is wrong with `value`; None if nothing is."""
     if not isinstance(default, tuple):
-        need = _must_be(value, within, whole=isinstance(default, int))
+        need = _must_be(value, within, whole=_is_whole(default, within.low))
         return need and f"it must be {need}"
     if not isinstance(value, tuple | list):
         return "it must be a list"

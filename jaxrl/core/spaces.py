@@ -162,9 +162,14 @@ def _sample(space: Space, key: jax.Array) -> jax.Array:
                 jax.random.normal(key, shape, dtype),
             )
         case Box(shape=shape, dtype=dtype):
-            low, high = bounds(space)
-            wide = jax.random.randint(key, shape, low.astype(np.int32), high.astype(np.int32) + 1)
-            return wide.astype(dtype)
+            # Bounds are int32; the largest of them has no successor, so it is never drawn.
+            low, high = (x.astype(np.int64) for x in bounds(space))
+            info = np.iinfo(np.int32)
+            low = np.clip(low, info.min, info.max - 1)
+            high = np.clip(high + 1, low + 1, info.max)
+            return jax.random.randint(
+                key, shape, low.astype(np.int32), high.astype(np.int32)
+            ).astype(dtype)
     raise TypeError(f"{space!r} is not a space; use Discrete, MultiDiscrete or Box.")
 
 

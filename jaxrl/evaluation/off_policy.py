@@ -15,6 +15,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jaxrl import losses
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Array
 
@@ -83,13 +84,15 @@ def doubly_robust(
 
 
 def effective_sample_size(log_ratio: Array, mask: Array) -> Array:
-    """Return how many of the N episodes count, from 1 to N: (sum w)^2 / sum w^2 of their weights.
+    """Return how many of the N episodes count, from 1 to N: (sum w)^2 / sum w^2 of their weights; 0
+    if no episode has a weight.
 
     Source: Kong, 1992, "A note on importance sampling using standardized weights".
     """
     check_episodes(mask, log_ratio=log_ratio)
-    weight = jax.nn.softmax(cumulative_log_ratios(log_ratio, mask)[-1])
-    return 1 / jnp.square(weight).sum()
+    weight = losses.boltzmann_weights(cumulative_log_ratios(log_ratio, mask)[-1])
+    squares = jnp.square(weight).sum()
+    return jnp.where(squares > 0, 1 / jnp.where(squares > 0, squares, 1), 0)
 
 
 def cumulative_log_ratios(log_ratio: Array, mask: Array) -> Array:
@@ -176,9 +179,10 @@ def check_episodes(mask: Array, **arrays: Array) -> None:
 
 
 def _weights(log_weight: Array, weighted: bool) -> Array:
-    """Return the weights [T, N] of logarithms, with a mean of 1 at each step if `weighted`."""
+    """Return the weights [T, N] of logarithms, with a mean of 1 at each step if `weighted`, or 0
+    where no episode has a weight."""
     if weighted:
-        return jax.nn.softmax(log_weight, -1) * log_weight.shape[-1]
+        return losses.boltzmann_weights(log_weight) * log_weight.shape[-1]
     return jnp.exp(log_weight)
 
 

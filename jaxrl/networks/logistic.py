@@ -6,10 +6,12 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxrl.core.types import Array, Key, struct
 
 NEWTON_STEPS = 8
+STEP_SIZES = 0.5 ** np.arange(8.0, dtype=np.float32)
 
 
 @struct
@@ -65,9 +67,16 @@ class Logistic:
             seen = jnp.einsum("...,...i,...j->ij", mask * odds * (1 - odds), x, x)
             return slope - belief.precision @ (weights - belief.mean), belief.precision + seen
 
+        def log_posterior(weights: Array) -> Array:
+            odds, away = x @ weights, weights - belief.mean
+            fit = (mask * (labels * odds - jax.nn.softplus(odds))).sum()
+            return fit - away @ belief.precision @ away / 2
+
         def step(_: int, weights: Array) -> Array:
             slope, precision = curvature(weights)
-            return weights + jnp.linalg.solve(precision, slope)
+            change = jnp.linalg.solve(precision, slope)
+            tried = weights + STEP_SIZES[:, None] * change  # whole steps may go back and forth
+            return tried[jax.vmap(log_posterior)(tried).argmax()]
 
         mean = jax.lax.fori_loop(0, NEWTON_STEPS, step, belief.mean)
         return Belief(mean, curvature(mean)[1])

@@ -20,8 +20,9 @@ class MonotonicMixer(nn.Module):
 
     The weights of a network of one hidden layer, non-negative, so that the team's value never falls
     when an agent's rises, and its biases are linear functions of the state; the last bias has one
-    hidden layer, of `width` units too. These functions begin small (orthogonal, times 0.1), as in
-    JaxMARL's code: larger ones exaggerate the agents' first values.
+    hidden layer, of `width` units too. These functions begin small (orthogonal, times 0.1; in
+    JaxMARL's code times 0.001, with a hidden layer each): larger ones exaggerate the agents' first
+    values.
 
     With `normalize_state`, layer normalization of the state comes first, which is not in the paper.
     Weights are linear in the state, so values may grow with the third power of a state that has no

@@ -73,6 +73,20 @@ class Chosen:
     before: Array
 
 
+def ending_params(env: Environment) -> Tree:
+    """Return the parameters of `env` with which a goal ends the episode, where `continuing` says
+    whether it does."""
+
+    def end(params: Tree) -> Tree:
+        if hasattr(params, "continuing"):
+            return dataclasses.replace(params, continuing=False)
+        if hasattr(params, "inner"):  # of a wrapper
+            return dataclasses.replace(params, inner=end(params.inner))
+        return params
+
+    return end(env.params)
+
+
 def hindsight(
     env: Environment,
     own: Shares,
@@ -82,7 +96,8 @@ def hindsight(
     option_steps: int = 0,
 ) -> View:
     """Draw single steps [n] with a goal in hindsight in the channel `goal` of both time steps, and
-    the reward and termination that follow from it (see above); nothing is truncated.
+    the reward and termination that follow from it (see above); nothing is truncated. Ends that are
+    not the goal's, such as falls, are forgotten, so environments should have none.
 
     own: where that goal comes from.
     others: further goals by name, as extras; the steps are not relabeled with them.
@@ -111,8 +126,10 @@ def hindsight(
         raise UserError("Options need the goal that they lead to, called 'option_goal'.")
     achieved = jax.vmap(goals.achieved)
 
+    params = ending_params(env)
+
     def is_reached(achieved: Tree, goal: Tree) -> Array:
-        return jax.vmap(lambda a, g: goals.outcome(a, g, env.params)[1])(achieved, goal)
+        return jax.vmap(lambda a, g: goals.outcome(a, g, params)[1])(achieved, goal)
 
     def prepare(data: Record, hyper: Hyper) -> Achieved:
         x = data.transitions

@@ -154,6 +154,11 @@ def test_papers_are_found_by_words_of_their_titles(capsys):
     assert capsys.readouterr().out.endswith(": not yet\n")
 
 
+def test_a_pretrained_policy_is_evaluated_and_not_shown():
+    with pytest.raises(UserError, match="is a policy; see `jaxrl list pretrained`"):
+        commands.main(["show", "pretrained/ppo-cartpole"])
+
+
 def test_an_algorithm_is_shown_with_every_setting_and_its_paper(capsys):
     commands.main(["show", "dqn"])
     said = capsys.readouterr().out

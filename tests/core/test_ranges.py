@@ -47,6 +47,11 @@ def assert_refused(sentence, **changes):
     assert str(raised.value) == sentence
 
 
+def test_a_setting_that_may_be_none_is_a_whole_number_where_its_lowest_one_is():
+    assert_refused("pool is 2.5; it must be a whole number, at least 1.", pool=2.5)
+    check(Config(pool=3))
+
+
 def test_a_range_stands_in_the_fields_metadata():
     fields = {f.name: f.metadata for f in dataclasses.fields(Config)}
     assert fields["discount"] == {"hyper": True, "range": Range(low=0, high=1)}

@@ -89,3 +89,10 @@ def test_all_legal_indices_are_equally_likely():
     np.testing.assert_allclose(
         np.bincount(drawn[:, 0], minlength=4) / 2000, [0.5, 0, 0.5, 0], atol=0.05
     )
+
+
+@pytest.mark.parametrize("low", [-5, -(2**31)])
+def test_the_widest_boxes_of_integers_are_sampled(low):
+    space = Box(low, 2**31 - 1, (100,), jnp.int32)
+    drawn = np.asarray(spaces.sample(space, jax.random.key(0)))
+    assert (drawn >= low).all() and drawn.max() > 2**30 and len(set(drawn.tolist())) > 90

@@ -158,3 +158,14 @@ def test_what_does_not_fit_is_refused():
         ope.fitted_q_evaluation(x, x, x, DISCOUNT)
     with pytest.raises(UserError, match="iterations must be at least 1"):
         ope.fitted_q_evaluation(x, x[:, 0], x, DISCOUNT, iterations=0)
+
+
+def test_episodes_without_weight_count_as_nothing():
+    """A greedy policy would never have acted as they did."""
+    log_ratio = jnp.array([[0.5, -jnp.inf], [-jnp.inf, 0.5], [0.3, 0.2]])
+    mask, one = jnp.ones((3, 2), bool), jnp.ones((3, 2))
+    for per_decision in (False, True):
+        options = {"per_decision": per_decision, "weighted": True}
+        found = ope.importance_sampling(log_ratio, one, mask, 0.9, **options)
+        assert found == (1.0 if per_decision else 0.0)  # in the first step one episode counts
+    assert ope.effective_sample_size(log_ratio, mask) == 0

@@ -49,6 +49,13 @@ def relabeled_steps(own, others=None, subgoal_steps=0, **options):
     return draw(play(hindsight(ENV, own, others, subgoal_steps), **options))[1].transitions
 
 
+def test_goals_are_reached_also_where_the_episode_goes_on():
+    env = envs.make("point_maze", continuing=True)
+    view = hindsight(env, Shares(here=1.0))
+    x = draw(played_dataset(env, random_policy(env), 300, 64, view, streams=4))[1].transitions
+    assert x.terminated.all() and (x.reward == 0).all()
+
+
 def test_steps_are_recorded_with_their_episodes():
     state, batch = draw(play())
     data = state.data

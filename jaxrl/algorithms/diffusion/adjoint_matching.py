@@ -22,11 +22,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxrl import diffusion
+from jaxrl import diffusion, losses
 from jaxrl.algorithms.diffusion.shared import fine_tuning
 from jaxrl.algorithms.diffusion.shared.fine_tuning import (
     FineTuning,
-    begin_as_cloned,
+    begin_as_cloned_with,
     check_known_reward,
     generator_parts,
     measure_tilted,
@@ -104,8 +104,8 @@ def matching_error(tuned: Predict, base: Predict, path: Array, adjoint: Array) -
     def one(noisy: Array, time: Array, adjoint: Array) -> Array:
         shared = jnp.full(noisy.shape[:-1], time)
         scale = diffusion.memoryless_scale(time, 1 / steps)
-        change = tuned(noisy, shared) - jax.lax.stop_gradient(base(noisy, shared))
-        return jnp.square(2 * change / scale + scale * adjoint).sum(-1)
+        velocities = tuned(noisy, shared), base(noisy, shared)
+        return losses.adjoint_matching(*velocities, adjoint, scale)
 
     times = jnp.arange(steps) / steps
     return jax.vmap(one)(path[:-1], times, adjoint).mean(0)
@@ -148,7 +148,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         act=act,
         losses=(matching_loss,),
         needs=("transitions.extras.path",),
-        adopt=begin_as_cloned,
+        adopt=begin_as_cloned_with("flow"),
         scores=tilted_scores(env),
     )
 

@@ -10,8 +10,10 @@ actions of a plan are followed for `execute` steps; then the next one is made.
 The network is a temporal convolution without the authors' U-shape. What each observation achieves
 of a goal is a part of the trajectory, so that a goal can be put in without knowing where in an
 observation it lies. After the end of an episode its last step is repeated, so plans may arrive
-early and stay. The authors also weigh the first action's error by 10, clip nothing, and follow the
-states of plans in mazes by a controller; here actions are followed.
+early and stay. In the authors' code a plan's states in mazes are followed by a controller, and
+predictions are clipped; here its actions are followed. In locomotion they weigh the first action's
+error by 10, clip nothing, guide twice at each level but the last two by returns to the end of the
+episode (here of the plan), and follow the best of 64 plans by the predicted return.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from typing import Any
 from jaxrl import losses
 from jaxrl.algorithms.diffusion.shared import policies
 from jaxrl.algorithms.diffusion.shared.data import Data
+from jaxrl.algorithms.diffusion.shared.fine_tuning import Cloned
 from jaxrl.algorithms.diffusion.shared.policies import (
     WITHIN_BOUNDS,
     action_denoiser,
@@ -88,6 +89,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         parts={"denoiser": Part(network, inputs, config.optimizer, config.average)},
         act=act,
         losses=(denoiser_loss,),
+        extra=Cloned(config.process),
     )
 
 

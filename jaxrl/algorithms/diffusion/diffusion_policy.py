@@ -65,7 +65,8 @@ class Config:
     levels: int = static(100, low=1)
     """Number of noise levels in training."""
     steps: int = static(100, low=1)
-    """Number of denoising steps to act; fewer than the levels skip some of them, as DDIM does."""
+    """Number of denoising steps to act, at most all levels; fewer skip some of them, as DDIM
+    does."""
     width: int = static(128, low=1, high=WIDE)
     """Channels of the convolutions."""
     blocks: int = static(3, low=1)

@@ -25,7 +25,7 @@ from jaxrl import losses
 from jaxrl.algorithms.diffusion.shared import fine_tuning
 from jaxrl.algorithms.diffusion.shared.fine_tuning import (
     FineTuning,
-    begin_as_cloned,
+    begin_as_cloned_with,
     generator_parts,
 )
 from jaxrl.algorithms.diffusion.shared.policies import WITHIN_BOUNDS, action_size, from_units
@@ -58,7 +58,8 @@ class Config(FineTuning):
     clip: float = hyper(0.1, above=0, high=INF)
     """Clipping range of the probability ratio of a step around 1."""
     last_scale: float = hyper(0.05, above=0)
-    """Standard deviation of the last step's noise while learning, in half-widths of the actions."""
+    """Least standard deviation of each step's noise while learning, in half-widths of the actions;
+    the last step would have none."""
 
 
 @struct
@@ -132,7 +133,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         losses=(denoiser_loss,),
         update=update,
         needs=("transitions.extras.chain", "transitions.extras.log_prob"),
-        adopt=begin_as_cloned,
+        adopt=begin_as_cloned_with("consistency"),
     )
 
 

@@ -27,7 +27,7 @@ from jaxrl import losses
 from jaxrl.algorithms.diffusion.shared import fine_tuning
 from jaxrl.algorithms.diffusion.shared.fine_tuning import (
     FineTuning,
-    begin_as_cloned,
+    begin_as_cloned_with,
     check_known_reward,
     generator_parts,
     measure_tilted,
@@ -72,7 +72,8 @@ class Config(FineTuning):
     beta: float = hyper(0.2, low=0)
     """Weight of the divergence, summed over steps, in units of the reward; 0 for none."""
     last_scale: float = hyper(0.05, above=0)
-    """Standard deviation of the last step's noise while learning, in half-widths of the actions."""
+    """Least standard deviation of each step's noise while learning, in half-widths of the actions;
+    the last step would have none."""
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
@@ -109,7 +110,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         parts=generator_parts(env, config),
         act=act,
         losses=(denoiser_loss,),
-        adopt=begin_as_cloned,
+        adopt=begin_as_cloned_with("consistency"),
         scores=tilted_scores(env),
     )
 

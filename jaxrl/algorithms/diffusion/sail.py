@@ -11,8 +11,8 @@ published code), in which the general model leads:
     noise = general() + w (mix - general()),  mix = (general(c) + strength own(c)) / (1 + strength)
 
 where () is without a task. An inverse dynamics model tells the actions between the states of a
-plan. What is played so is kept if it succeeded, and the domain's model goes on learning from it
-and from its demonstrations.
+plan. The domain's model goes on learning from its demonstrations and from played windows in which
+the goal is reached: of a long episode only its end, where the paper keeps whole trajectories.
 
 The paper's models make videos of what a text asks for, and the general one knows the videos of the
 web. Here they make sequences of positions and velocities for a goal. The general model has seen
@@ -139,7 +139,7 @@ class Config:
     composed: bool = True
     """Compose plans with the general model; off for the domain's model alone."""
     filtered: bool = True
-    """Learn only from played trajectories that reached their goal; off for all."""
+    """Learn only from played windows in which the goal is reached; off for all."""
     pretraining: float = hyper(1_000.0, low=0)
     """Gradient steps of the general model, in which nothing played is learned from."""
     strength: float = hyper(1.0, low=0)

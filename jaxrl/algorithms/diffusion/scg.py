@@ -22,7 +22,7 @@ from jaxrl import diffusion
 from jaxrl.algorithms.diffusion.shared import fine_tuning
 from jaxrl.algorithms.diffusion.shared.fine_tuning import (
     OneStep,
-    begin_as_cloned,
+    begin_as_cloned_with,
     check_known_reward,
     reward_of,
 )
@@ -76,7 +76,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         act=act,
         losses=(),
         update=lambda net, batch: net,
-        adopt=begin_as_cloned,
+        adopt=begin_as_cloned_with("diffusion"),
     )
 
 

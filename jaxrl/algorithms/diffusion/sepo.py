@@ -46,7 +46,7 @@ from jaxrl.kit import (
     hyper,
     loss,
 )
-from jaxrl.kit.groups import INF, Passes
+from jaxrl.kit.groups import INF, Epochs
 
 
 @group
@@ -54,7 +54,7 @@ class Config(TokenTuning):
     """Settings of SEPO: a clipped policy gradient by the scores of a masked diffusion model
     (arXiv:2502.01384)."""
 
-    passes: Passes = Passes(epochs=5, minibatches=1)
+    passes: Epochs = Epochs(epochs=5, minibatches=1)
     """Gradient steps on each set of strings; 5 of all: authors' code."""
 
     clip: float = hyper(0.2, above=0, high=INF)

@@ -28,7 +28,7 @@ from jaxrl import losses
 from jaxrl.algorithms.diffusion.shared import fine_tuning
 from jaxrl.algorithms.diffusion.shared.fine_tuning import (
     OneStep,
-    begin_as_cloned,
+    begin_as_cloned_with,
     check_known_reward,
     measure_tilted,
     reward_of,
@@ -130,13 +130,12 @@ def recipe(env: Environment, config: Config) -> Recipe:
     if learned:
         parts["value"] = value_part(env, config)
     return Recipe(
-        parts={"base": Part(network, inputs)}
-        | ({"value": value_part(env, config)} if learned else {}),
+        parts=parts,
         act=act,
         losses=(value_loss,) if learned else (),
         update=update if learned else lambda net, batch: net,
         needs=("transitions.extras.chain",),
-        adopt=begin_as_cloned,
+        adopt=begin_as_cloned_with("diffusion"),
         scores=tilted_scores(env),
     )
 

@@ -24,7 +24,7 @@ from jaxrl import losses
 from jaxrl.algorithms.diffusion.shared import fine_tuning
 from jaxrl.algorithms.diffusion.shared.fine_tuning import (
     FineTuning,
-    begin_as_cloned,
+    begin_as_cloned_with,
     generator_parts,
     measure_tilted,
     tilted_scores,
@@ -52,7 +52,8 @@ class Config(FineTuning):
     """Weight of the divergence from the frozen model, summed over steps, in units of the
     reward."""
     last_scale: float = hyper(0.05, above=0)
-    """Standard deviation of the last step's noise while learning, in half-widths of the actions."""
+    """Least standard deviation of each step's noise while learning, in half-widths of the actions;
+    the last step would have none."""
 
 
 def levels_of(steps: int) -> Array:
@@ -113,7 +114,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         act=act,
         losses=(value_loss, denoiser_loss),
         needs=("transitions.extras.chain",),
-        adopt=begin_as_cloned,
+        adopt=begin_as_cloned_with("diffusion"),
         scores=tilted_scores(env),
     )
 

@@ -38,8 +38,8 @@ class Config:
     episodes: int = static(1, low=1, high=MANY)
     """Number of episodes that evaluate each policy."""
     elite_candidates: int = static(1, low=1, high=MANY)
-    """Number of the best policies that play again to select the elite; 1 takes the best as it
-    is."""
+    """Number of the best policies, the elite so far included, that play again to select the elite;
+    1 takes the best as it is."""
     elite_episodes: int = static(30, low=1, high=MANY)
     """Number of episodes that each elite candidate plays again."""
     chunk: int = static(0, low=0, high=MANY)
@@ -155,6 +155,9 @@ def build(env: Environment, config: Config) -> Direct:
         if config.elite_candidates == 1:
             return order[0], fitness[order[0]]
         candidates = order[: config.elite_candidates]
+        if not by_novelty:  # the elite so far, at index 0, always plays again (their algorithm 1)
+            known = (candidates == 0).any() | ~jnp.isfinite(state.best_fitness)
+            candidates = jnp.where(known, candidates, candidates.at[-1].set(0))
         again = scoring.score(
             env, space, state.vectors[candidates], key, config.elite_episodes
         ).fitness
@@ -176,6 +179,9 @@ def build(env: Environment, config: Config) -> Direct:
         pick = lambda new, old: jax.tree.map(lambda a, b: jnp.where(better, a, b), new, old)
 
         order = order_by_fitness(value)
+        if not by_novelty:  # the elite is a parent, even if others had more luck in their one play
+            others = jnp.nonzero(order != fittest, size=size - 1)[0]
+            order = jnp.concatenate([fittest[None], order[others]])
         drawn = jax.random.randint(parent_key, (size,), 0, config.parents)
         parents = order[drawn].at[0].set(order[0] if by_novelty else fittest)
         seeds = jax.random.bits(seed_key, (size,), jnp.uint32)

@@ -15,11 +15,12 @@ paper's algorithm 1, which is also the start here; the authors' code draws that 
 [0, 2] for the objective and from [-2, 2] for a measure).
 
 The reward of a measure is the change of the episode's descriptor at each step, so that its return
-is the descriptor at the end; the paper sums a measure of each step. The elites of the archive are
-the best so far, whatever the thresholds (their result archive). The critics, one for each reward
-and one for the walk, and the environments' streams persist from one step to the next. Left out:
-observation and return normalization. Theta itself is not offered to the archive, and the standard
-deviation of the actions, which is reset in each step, is not part of a genotype.
+is the descriptor at the end less that at the start; the paper sums a measure of each step. The
+elites of the archive are the best so far, whatever the thresholds (their result archive). The
+critics, one for each reward and one for the walk, and the environments' streams persist from one
+step to the next. Left out: observation and return normalization. Theta itself is not offered to the
+archive, and the standard deviation of the actions, which is reset in each step, is not part of a
+genotype.
 """
 
 from __future__ import annotations

@@ -29,7 +29,9 @@ event); all skills are one network that is told the skill, where theirs are elev
 after the other, later ones beside earlier ones (policy chaining); in the third stage all skills
 learn, theirs lets one skill do so and then trains another high level that has it as a further
 choice; answers go on from one another, and payoffs are estimated from the games of training; values
-are not normalized. In the first stage opponents are past selves that draw their skills too.
+are not normalized; a member joins by the mean of its wins alone (there the deviation of the last
+ten shares must be small too); critics have squared errors (there Huber's), and networks no layer
+normalization. In the first stage opponents are past selves that draw their skills too.
 
 Each evaluation also plays the first team against the environment's expert, if it has one.
 """

@@ -49,10 +49,10 @@ class Config:
 
 @loss("oracle")
 def oracle_loss(net: Net, x: Any) -> LossOutput:
-    """Compute the cross-entropy of the label that a round revealed; 0 where it revealed none."""
-    features, labels, known = read_labels(x)
+    """Compute the cross-entropy of the label that a round revealed."""
+    features, labels, _ = read_labels(x)
     each = losses.binary_cross_entropy(net.oracle(features), labels)
-    return LossOutput((known * each)[..., 0], {"success_rate": (known * labels)[..., 0]})
+    return LossOutput(each[..., 0], {"success_rate": labels[..., 0]})
 
 
 def choose(net: Net, config: Any, q: Array, available: Array) -> Array:
@@ -84,7 +84,9 @@ def recipe(env: Environment, config: Any) -> Recipe:
         return jax.nn.one_hot(action, q.shape[-1]), memory, {}
 
     def update(net: Net, batch: Batch) -> Net:
-        return net.descend(oracle_loss, batch)
+        known = read_labels(batch.transitions)[2][..., 0] > 0
+        mask = known if batch.mask is None else known & batch.mask
+        return net.descend(oracle_loss, batch, mask=mask)
 
     example = jnp.zeros((1, space["candidates"].shape[-1]))
     part = Part(network, (example,), config.optimizer)

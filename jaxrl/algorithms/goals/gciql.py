@@ -18,6 +18,7 @@ from jaxrl.algorithms.goals.shared.conditioned import (
     GoalValue,
     GoalValues,
     check_extraction,
+    check_values,
     extraction_loss,
     make_actor,
     value_source,
@@ -77,6 +78,12 @@ def recipe(env: Environment, config: Config) -> Recipe:
     )
 
 
-gciql = AlgorithmBuilder("gciql", Config, recipe, value_source, check=check_extraction)
+def check_both(env: Environment, config: Config, name: str) -> None:
+    """Raise `UserError` as `check_extraction` and `check_values`."""
+    check_extraction(env, config, name)
+    check_values(env, config, name)
+
+
+gciql = AlgorithmBuilder("gciql", Config, recipe, value_source, check=check_both)
 
 TINY = SMALL

@@ -12,7 +12,7 @@ from jaxrl.algorithms.goals.shared.conditioned import (
     SMALL,
     GoalValue,
     GoalValues,
-    check,
+    check_values,
     clone_by_advantage,
     implicit_value_loss,
     make_actor,
@@ -67,6 +67,6 @@ def recipe(env: Environment, config: Config) -> Recipe:
     )
 
 
-gcivl = AlgorithmBuilder("gcivl", Config, recipe, value_source, check=check)
+gcivl = AlgorithmBuilder("gcivl", Config, recipe, value_source, check=check_values)
 
 TINY = SMALL

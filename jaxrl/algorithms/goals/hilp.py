@@ -25,7 +25,7 @@ from jaxrl.algorithms.goals.shared.conditioned import (
     SMALL,
     GoalConditioned,
     GoalValue,
-    check,
+    check_values,
     implicit_value_loss,
     make_actor,
     make_source,
@@ -142,6 +142,6 @@ def source(env: Environment, config: Config) -> Source:
     return make_source(env, config, config.value_goals.shares())
 
 
-hilp = AlgorithmBuilder("hilp", Config, recipe, source, check=check)
+hilp = AlgorithmBuilder("hilp", Config, recipe, source, check=check_values)
 
 TINY = SMALL | {"latent": 2}

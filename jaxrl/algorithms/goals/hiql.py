@@ -1,5 +1,7 @@
 """Hierarchical implicit Q-learning (Park et al., 2023, "HIQL: Offline goal-conditioned RL with
-latent states as actions", arXiv:2307.11949), as in OGBench (arXiv:2410.20092) and its code.
+latent states as actions", arXiv:2307.11949), as in OGBench (arXiv:2410.20092) and its code. (There
+target values read the representation that learns, and only the layers after it have slow copies;
+here the target network includes the representation.)
 
 One value V(s, phi(s, g)), learned without values of actions, extracts two policies. The high one
 proposes a subgoal, the representation phi(s, w) of what the state w so many steps later achieves,
@@ -22,7 +24,7 @@ from jaxrl.algorithms.goals.gcivl import value_loss
 from jaxrl.algorithms.goals.shared.conditioned import (
     SMALL,
     GoalValues,
-    check,
+    check_values,
     clone_by_advantage,
     make_actor,
     make_source,
@@ -213,6 +215,6 @@ def source(env: Environment, config: Config) -> Source:
     return make_source(env, config, config.value_goals.shares(), others, config.subgoal_steps)
 
 
-hiql = AlgorithmBuilder("hiql", Config, recipe, source, check=check)
+hiql = AlgorithmBuilder("hiql", Config, recipe, source, check=check_values)
 
 TINY = SMALL | {"subgoal_steps": 2, "representation": 2}

@@ -199,8 +199,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         predicted = jax.nn.sigmoid(net.success(net.particles()))
         net = net.report(particle_success=predicted.mean(), particle_spread=predicted.std())
         mask = None if batch.mask is None else batch.mask[0]
-        weight = None if batch.weight is None else batch.weight[0]
-        return net, dataclasses.replace(batch, transitions=first, mask=mask, weight=weight), None
+        return net, dataclasses.replace(batch, transitions=first, mask=mask), None
 
     def tell_goals(act: Act) -> Act:
         def act_and_draw(net: Net, timestep: Any, memory: Any, key: Key, greedy: bool):

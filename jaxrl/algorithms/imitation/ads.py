@@ -19,7 +19,8 @@ by the episodes that it learns from, and theirs in each evaluation, by ten episo
 policy; either way the percentile is over all episodes and demonstrations together. Rewards are
 scaled by the mean of the first update's episodes (by the first episode there). Costs are Euclidean
 distances of observations, which they have for states (for pixels: cosine distances of a pretrained
-encoder). A single demonstration is compared with itself.
+encoder). A step is paid for the observation that it leads to; there for the one before it. A single
+demonstration is compared with itself.
 """
 
 from __future__ import annotations

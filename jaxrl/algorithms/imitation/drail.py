@@ -10,7 +10,8 @@ L is the mean squared error of the predicted noise, at one random level. The dis
 trained as GAIL's, so each label's error falls on its own side and rises on the other; the policy
 learns by PPO. The form of the reward, labels as a vector of equal numbers, the cosine schedule and
 the sizes are those of the authors' code. That draws level and noise anew for the second label; here
-both labels see the same noisy pair, so that the difference of their errors varies less.
+both labels see the same noisy pair, so that the difference of their errors varies less, and the
+expert's and the policy's steps share level and noise. There levels come in pairs t and n - 1 - t.
 """
 
 from __future__ import annotations

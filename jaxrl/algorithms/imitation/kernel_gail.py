@@ -5,6 +5,7 @@ adversary's problem is strongly concave:
 
     max over theta:  E_expert[theta . g(s, a)] - E_policy[theta . g(s, a)] - weight |theta|^2 / 2
 
+After each gradient step the weights are projected onto the ball.
 The features are random Fourier features of a Gaussian kernel (Rahimi and Recht, 2007). The distance
 of the mean features of both, the largest gap under a reward of norm 1, is logged as `feature_gap`.
 The policy learns by PPO, where the paper's analysis has steps of stochastic gradients.
@@ -16,6 +17,7 @@ import math
 from typing import Any
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 
 from jaxrl import losses
@@ -28,8 +30,20 @@ from jaxrl.core import spaces
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.hyper import MANY
 from jaxrl.core.spaces import Space
-from jaxrl.core.types import Array, Environment, TimeStep, Transition, Tree
-from jaxrl.kit import AlgorithmBuilder, LossOutput, Net, Part, Recipe, group, hyper, loss, static
+from jaxrl.core.types import Array, Batch, Environment, TimeStep, Transition, Tree
+from jaxrl.kit import (
+    AlgorithmBuilder,
+    Loss,
+    LossOutput,
+    Minibatch,
+    Net,
+    Part,
+    Recipe,
+    group,
+    hyper,
+    loss,
+    static,
+)
 from jaxrl.kit.groups import INF, Epochs, Optimizer
 from jaxrl.networks import encoders
 
@@ -112,13 +126,20 @@ def reward_loss(net: Net, x: Beside) -> LossOutput:
     return LossOutput(penalty - gap, {"reward_gap": gap})
 
 
+def descend_in_ball(net: Net, minibatch: Any) -> Net:
+    """Take a gradient step of the weights, and project them onto the ball."""
+    net = net.descend(reward_loss, minibatch)
+    project = lambda w: losses.ball_projection(w, net.hyper.kernel.radius)
+    return net.with_params(weights=jax.tree.map(project, net.parts["weights"].params))
+
+
 def recipe(env: Environment, config: Config) -> Recipe:
     x, space = config.kernel, env.action_space
     inputs = (example_timestep(env), spaces.example(space)[None])
     features = RandomFeatures(env.observation_space, space, x.features, x.scale)
 
-    def train(net, loss, rows, batch):
-        net = windows.train_on_windows(config.kernel.passes)(net, loss, rows, batch)
+    def train(net: Net, loss: Loss, rows: Beside, batch: Batch) -> Net:
+        net = net.epochs(x.passes, Minibatch(rows, batch.mask, batch.weight), descend_in_ball)
         over_time = lambda x: features_of(net, x).mean(0)  # reshaped, it would be gathered
         gap = losses.feature_gap(over_time(rows.played), over_time(rows.shown))
         return net.report(feature_gap=gap)

@@ -80,7 +80,8 @@ def recipe(env: Environment, config: Config) -> Recipe:
         )
         return after.replace(metrics=after.metrics | net.metrics)  # PPO's own early stop
 
-    return around(ppo.recipe(env, config), losses=(cloning_loss,), after=clone)
+    needs = ("transitions.extras.expert",) if config.cloning.epochs else ()
+    return around(ppo.recipe(env, config), losses=(cloning_loss,), after=clone, needs=needs)
 
 
 def source(env: Environment, config: Config) -> Source:

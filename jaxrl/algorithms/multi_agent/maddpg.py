@@ -7,11 +7,12 @@ the replayed actions with its own in place of agent i's. Agents may have rewards
 share one; critics are not needed to act.
 
 Discrete actions are drawn by adding Gumbel noise to the logits; the critics' gradient flows back
-through the softmax of the noisy logits (straight through: what the critic sees is the action), and
-the policy's loss has 0.001 times the mean square of the logits, as in the authors' code. Continuous
-actions are deterministic with normal noise. Not here: the policies of others that are inferred
-(section 4.2), and ensembles of policies (section 4.3). An agent that has died does not learn until
-the next episode, and its own episode ends at its death.
+through the softmax of the noisy logits, straight through, so that critics see actions that can be
+played. In the authors' code the soft samples themselves are played, replayed and valued. As there,
+the policy's loss has 0.001 times the mean square of the logits. Continuous actions are
+deterministic with normal noise. Not here: the policies of others that are inferred (section 4.2),
+and ensembles of policies (section 4.3). An agent that has died does not learn until the next
+episode, and its own episode ends at its death.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from jaxrl import losses
+from jaxrl import gradients, losses
 from jaxrl.algorithms.multi_agent.shared.views import check_agents, own_view
 from jaxrl.core import spaces
 from jaxrl.core.errors import UserError
@@ -56,8 +57,8 @@ ADAM = Optimizer(learning_rate=1e-2, max_grad_norm=0.5)
 @group
 class Config:
     """Settings of MADDPG. Defaults are those of the authors' code for its particle environments,
-    but for the replay buffer (a million transitions, an update every 100 steps of one environment).
-    """
+    but for the replay buffer (a million transitions, an update every 100 steps of one environment),
+    and the gradient's norm, which is clipped for each variable there and for each network here."""
 
     replay: Replay = Replay(num_envs=25, num_steps=4, updates=1, batch_size=1024, warmup=25_600)
     torso: Torso = Torso(hidden=(64, 64), activation="relu")
@@ -116,7 +117,7 @@ def straight_through(logits: Array, key: Key) -> Array:
     noisy = logits + jax.random.gumbel(key, logits.shape)
     soft = jax.nn.softmax(noisy)
     hard = jax.nn.one_hot(noisy.argmax(-1), logits.shape[-1])
-    return soft + jax.lax.stop_gradient(hard - soft)
+    return gradients.straight_through(hard, soft)
 
 
 def reward_of(x: Transition, index: int) -> Array:

@@ -10,9 +10,12 @@ problems that are hard and still solved:
 so a problem with a wrong answer, which the solver does not find, earns nothing. Both learn at once,
 by GRPO in groups of problems and of answers to one problem.
 
-As in the authors' code, of which the standard deviation of a group is the sample's and here the
-population's. Their other mode, in which one policy learns for several updates while the other one
-waits and answers come to earlier problems, is left out.
+A problem with no more than `lowest_pass_rate` of agreeing answers teaches the solver nothing
+either. As in the authors' code, of which the standard deviation of a group is the sample's and here
+the population's; which learns nothing at all in an update without a problem in between, and
+remembers the problems of other updates alone; here every problem is remembered. Their other mode,
+in which one policy learns for several updates while the other one waits and answers come to earlier
+problems, is left out.
 """
 
 from __future__ import annotations
@@ -50,7 +53,7 @@ class Config(Tokens):
     """Averaging of token losses: sequence, token, or constant, as in Dr. GRPO."""
 
     lowest_pass_rate: float = hyper(0.2, low=0, high=1)
-    """Share of answers up to which a problem earns nothing."""
+    """Share of answers up to which a problem earns nothing, and its answers teach nothing."""
     lowest_novelty: float = hyper(0.3, low=0, high=1)
     """Novelty up to which a problem earns nothing."""
     novelty_weight: float = hyper(0.2, low=0)
@@ -82,14 +85,18 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
     def judge(net: Net, batch: Batch) -> dict[str, Array]:
         paid = proposing.returns(batch, groups)
+        rate = paid.mean(-1)
         novelty = proposing.novelty(net.extra, tokens_of(batch), net.hyper.similar)
-        reward = proposer_reward(net.hyper, paid.mean(-1), novelty.reshape(paid.shape[:-1]))
+        reward = proposer_reward(net.hyper, rate, novelty.reshape(paid.shape[:-1]))
         posed, solved = losses.group_relative(reward), losses.group_relative(paid)
         leads = batch.mask & batch.transitions.extras["leads"]
         advantage = proposing.by_roles(posed, solved, batch)
-        return {"advantage": advantage, "target": leads.astype(jnp.float32)}
+        passed = jnp.repeat((rate > net.hyper.lowest_pass_rate).reshape(-1), groups.answers)
+        learned = leads & ((batch.transitions.timestep.tokens["turn"] == 0) | passed)
+        return {"advantage": advantage, "target": learned.astype(jnp.float32)}
 
-    once = lambda x: x.target > 0  # a problem is learned once, and not with each answer
+    # A problem is learned once, and not with each answer.
+    once = lambda x: x.target > 0
     plain = on_answers(env, config, judge, (grpo_loss,), learned=once, network=both)
 
     def update(net: Net, batch: Batch) -> Net:

@@ -4,8 +4,8 @@ from a dataset that chooses only among actions which a clone of the data finds l
 compared with the likeliest one.
 
 This is the variant for discrete actions of `bcq`. Values and clone share no layers, as in the
-authors' code without images. An action that is not greedy is chosen in the same way (at random once
-in 1,000 there).
+authors' code without images. An action that is not greedy is chosen in the same way (in their code
+for Atari at random once in 1,000).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from jaxrl import losses
 from jaxrl.algorithms.offline.shared import discrete_values
+from jaxrl.algorithms.offline.shared.data import Data
 from jaxrl.algorithms.offline.shared.discrete_values import outputs, q_error, value_part
 from jaxrl.algorithms.value.shared.q_learning import check_q_learning
 from jaxrl.core.types import Environment
@@ -25,6 +26,8 @@ from jaxrl.networks.heads import categorical
 class Config(discrete_values.DiscreteValues):
     """Settings of discrete BCQ: Q-learning among the actions that a clone finds likely
     (arXiv:1910.01708). The defaults are those of the authors' code without images."""
+
+    data: Data = Data(batch_size=64)
 
     threshold: float = hyper(0.3, low=0, below=1)
     """Probability relative to the likeliest action's above which an action may be chosen: 0 for

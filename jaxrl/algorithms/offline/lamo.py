@@ -8,8 +8,9 @@ perceptron; and the language model, with its adapters, goes on predicting text:
 
 The authors take GPT-2. Here the model is trained first, in `language.steps` gradient steps, on text
 character by character: all docstrings of `jaxrl.losses`. It has Llama's blocks with rotary
-positions. Adapters, embeddings, weights and rank are those of the authors' code; their dropout and
-their warm-up of the step size are not here, and the actions of a bounded box have a tanh as in
+positions. Adapters, embeddings, weights and rank are those of the authors' code, but for times,
+which are added to embeddings before their normalization (there after it); dropout and the warm-up
+of the step size are not here, and the actions of a bounded box have a tanh as in
 `decision_transformer`.
 """
 

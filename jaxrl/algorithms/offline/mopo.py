@@ -38,8 +38,9 @@ def check(env: Environment, config: Config, name: str) -> None:
     """Raise `UserError` as for all that learn in a model, and for a penalty that compares members
     where there is one."""
     model_rollouts.check(env, config, name)
-    if config.penalty == "leave_one_out_kl" and config.model.members < 2:
-        raise UserError("penalty is leave_one_out_kl, which needs a model of at least 2 members.")
+    compares = config.penalty in ("leave_one_out_kl", "max_pairwise_difference")
+    if compares and config.model.members < 2:
+        raise UserError(f"penalty is {config.penalty}, which needs a model of at least 2 members.")
 
 
 mopo = AlgorithmBuilder(

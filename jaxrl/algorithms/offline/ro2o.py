@@ -123,8 +123,12 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
 def check(env: Environment, config: Config, name: str) -> None:
     """Raise `UserError` unless actions are one bounded box and observations one box of real
-    numbers."""
+    numbers, and for a single critic."""
     soft.check(env, config, name)
+    if config.num_critics < 2:
+        raise UserError(
+            f"num_critics is {config.num_critics}, but {name} compares critics; choose at least 2."
+        )
     space = env.observation_space
     if not isinstance(space, Box) or not jnp.issubdtype(space.dtype, jnp.floating):
         raise UserError(

@@ -11,8 +11,9 @@ HalfCheetah and Hopper). After a time limit it continues into the next episode a
 here a return ends there, and V replaces the Q-value of the missing next action.
 
 Each member is pushed away from that other member which finds the data's action likeliest, by their
-divergence, as in the authors' code with `kl_type=distribution`. (Their `heuristic`,
-`losses.diverse_cloning`, has the gradient of cloning alone, times 1 + alpha.)
+divergence, as in the authors' code with `kl_type=distribution`, but for its mean over the
+dimensions of an action, which is the sum here, so that `alpha` weighs as many times more. (Their
+`heuristic`, `losses.diverse_cloning`, has the gradient of cloning alone, times 1 + alpha.)
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Uni-O4's second phase, multi-step on-policy improvement without an environment (see `uni_o4`).
 
-Q, V and the model are frozen. Each member follows PPO on the data's states, with actions sampled
-from its behavior policy and advantages Q - V. After each round of gradient steps the member becomes
-its own behavior policy if it has the higher AM-Q, the mean Q along rollouts of the model. Online,
-PPO continues with the best member and V (`--warm-start`).
+Q, V and the model are frozen; Q is the target network (in the authors' code the network). Each
+member follows PPO on the data's states, with actions sampled from its behavior policy and
+advantages Q - V. After each round of gradient steps the member becomes its own behavior policy if
+it has the higher AM-Q, the mean Q along rollouts of the model. Online, PPO continues with the best
+member and V (`--warm-start`).
 
 Here AM-Q compares a member with its behavior policy on the same states and noise; the authors' code
 compares it with the best score so far, which was measured on other states.

@@ -88,7 +88,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
     def update(net: Net, batch: Batch) -> Net:
         restarted = net.restart(actor=net.parts["actor"].params)
-        begins = net.updates == net.hyper.pretraining
+        begins = net.updates == jnp.ceil(net.hyper.pretraining)
         net = net.replace(parts=trees.where(begins, restarted.parts, net.parts))
         return net.descend(policy_loss, batch)
 

@@ -37,6 +37,7 @@ from jaxrl.algorithms.preferences.shared.segments import (
 from jaxrl.core import metrics as m
 from jaxrl.core import spaces
 from jaxrl.core.examples import example_timestep
+from jaxrl.core.hyper import MANY
 from jaxrl.core.types import Array, Batch, Environment, Key, Policy, Source, Transition
 from jaxrl.kit import (
     AlgorithmBuilder,
@@ -64,6 +65,9 @@ class Moved(PartlyLabeled):
     """Number of steps of a segment. 100: authors' code."""
     batch_size: int = static(256, low=1)
     """Number of pairs in a gradient step. 256: authors' code."""
+    others: int = static(1, low=1, high=MANY)
+    """Number of segments that nobody compared, of all of the data, for each pair of a gradient
+    step. The policy learns from these alone."""
     shift: float = static(20.0, above=0)
     """Standard deviation of the number of steps by which a segment is moved."""
 

@@ -205,8 +205,10 @@ def source(env: Environment, config: Config) -> Source:
 
 def check(env: Environment, config: Any, name: str) -> None:
     """Raise `UserError` as `answers.check`, for an environment without several rewards, for groups
-    with fewer than two answers by each policy, for an early stop, and for packing."""
+    with fewer than two answers by each policy, for an early stop, for packing, and for an average
+    of token losses."""
     check_network(env, config, name)
+    answers.check_average(config)
     settings.refuse(config, ("passes.early_stop", "packed"), f"{name} always takes all its steps")
     names, size = rewards_of(env), config.groups.answers
     if len(names) < 2:

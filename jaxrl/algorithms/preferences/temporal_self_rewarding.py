@@ -128,6 +128,11 @@ def check(env: Environment, config: Any, name: str) -> None:
             f"pairs.answers is {config.pairs.answers}; it must be a multiple of 3, since {name} "
             "has answers of three policies."
         )
+    if config.rejected_by == "present" and config.pairs.answers < 6:
+        raise UserError(
+            f"pairs.answers is {config.pairs.answers}, of which the present policy writes one; "
+            "rejected_by present needs two of them, so choose at least 6."
+        )
 
 
 temporal_self_rewarding = AlgorithmBuilder(

@@ -9,13 +9,16 @@ segment,
     E_q[sum over pairs of log sigmoid(R(preferred) - R(other))] - beta KL(q, N(0, I))
 
 The policy depends on z too. It learns by implicit Q-learning (`iql`), here of all segments of a
-batch, from the rewards for users z that are drawn from N(0, I), scaled so that those of a batch lie
-between 0 and 1 (those of the whole data: authors' code). A user who begins an episode answers
+batch and from the first update on, while the reward still learns, from the rewards for users z that
+are drawn from N(0, I). One minimum and one maximum scale those of a batch to lie between 0 and 1;
+in the authors' code they are not scaled, or by the largest magnitude, or for each user. (Its
+scripts also learn the prior of z and anneal `beta`.) A user who begins an episode answers
 `questions`, the pairs of the last batch's first set, and the policy acts for the mean of q.
 
 Users are simulated: each wants a goal of the environment, which the agent does not see; z takes its
-place. As in the authors' code, what is encoded are the observations of both segments of each pair,
-one after the other, in the order of the user's preference, which tells the label. A large `beta`
+place. As in the authors' code, what is encoded are the same observations that rewards are of, here
+those after each step, of both segments of each pair in the order of the user's preference, which
+tells the label. A large `beta`
 leaves the encoder nothing to say: one reward model for all users.
 """
 
@@ -190,7 +193,9 @@ def answer(env: Environment, config: Any, questions: Transition, user: Tree) -> 
         keep = kept.reshape(size, *(1,) * (x.ndim - 1))
         return jnp.where(keep, x, x[:, ::-1])
 
-    return jax.tree.map(order, jax.tree.map(lambda x: x[0], pairs_of(questions.observation, size)))
+    return jax.tree.map(
+        order, jax.tree.map(lambda x: x[0], pairs_of(questions.next_observation, size))
+    )
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
@@ -203,7 +208,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         """Return the negative evidence lower bound of each user's set of pairs."""
         t, mask = x.x, x.mask
         assert mask is not None
-        mean, deviation = net.encoder(pairs_of(t.observation, size))
+        mean, deviation = net.encoder(pairs_of(t.next_observation, size))
         user = mean + deviation * jax.random.normal(net.key("user"), mean.shape)
         seen = with_user(t.next_timestep, jnp.repeat(user, 2 * size, 0))
         chosen, rejected, _ = split_sets(net.reward(seen).sum(0), size)
@@ -245,7 +250,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
     window = config.segments.length, 2 * size
     fill = lambda x: jnp.zeros((*window, *x.shape[1:]), x.dtype)
     blank = jax.tree.map(fill, Transition(example, action, example, (), {}))
-    pairs = pairs_of(blank.observation, size)
+    pairs = pairs_of(blank.next_observation, size)
     return dataclasses.replace(
         inner,
         parts={
@@ -292,7 +297,7 @@ def measure(env: Environment, config: Any, policy: Policy, key: Key) -> dict[str
         jax.tree.map(lambda x, i=i: part(x, i), (batch.transitions, batch.mask)) for i in range(2)
     )
     mean, _ = encoder_of(env, config).apply(
-        parts["encoder"].params, pairs_of(seen[0].observation, size)
+        parts["encoder"].params, pairs_of(seen[0].next_observation, size)
     )
     after = with_user(asked[0].next_timestep, jnp.repeat(mean, 2 * size, 0))
     reward: Any = reward_network(env, config).apply(parts["reward"].params, after)

@@ -9,8 +9,8 @@ the critics say of them as the advantage.
 
 A state s is the text so far. Utterances u' are said anew by the policy of today at states of the
 replay buffer (`sources.renew_utterances`), so V is the value of that policy and the policy gradient
-is on-policy, although conversations are of earlier policies. Rewards within an utterance are summed
-up; they are paid at its end.
+is on-policy, although conversations are of earlier policies. An utterance has the sum of the
+rewards that are paid within it and in the replies after it.
 
 As in the authors' code, only critics learn in the first updates. There each of 50 gradient steps of
 the critics, and each of 3 of the policy, draws 256 utterances; here an update draws once, critics
@@ -104,7 +104,7 @@ class Config(Tokens):
 class Utterances:
     """Conversations as critics see them.
 
-    text: all that was read, [T + 1, B]. reward: [T, B].
+    text: all that was read, [T + 1, B]. reward: of the utterance of each step, [T, B].
     starts, ends, over: bool [T, B], whether a step is the first or the last of an utterance, and
         whether it ends the conversation.
     anew: bool [T, B], whether a step belongs to an utterance that was said anew.
@@ -124,7 +124,9 @@ def split_utterances(t: Transition, mask: Array) -> Utterances:
     """Split conversations and their copies [T, B], as of `renew_utterances`, by utterances."""
     starts, ends = starts_of_utterances(t, mask), ends_of_utterances(t, mask)
     anew = t.extras["anew"] & mask
-    reward = jnp.where(mask, t.reward, 0.0)
+    number = jnp.cumsum(starts, 0) - 1  # a reply belongs to the utterance before it
+    paid = losses.segment_sum(jnp.where(mask, t.reward, 0.0), number, len(mask))
+    reward = losses.segment_to_tokens(paid, number)
     copy = jnp.broadcast_to(anew.any(0), anew.shape)
     return Utterances(whole_text(t), reward, starts, ends, t.done, anew, copy)
 

@@ -15,6 +15,7 @@ from jaxrl.algorithms.tokens.shared.answers import (
     Judge,
     Sample,
     check,
+    check_groups,
     evaluate,
     on_answers,
     token_output,
@@ -64,6 +65,7 @@ def dapo_loss(net: Net, x: Sample) -> LossOutput:
 
 def judge_long_answers(answers: int, limit: int) -> Judge:
     """Return a function that standardizes returns in groups, less the penalty on long answers."""
+    check_groups(answers)
 
     def judge(net, batch):
         reward = batch.transitions.reward

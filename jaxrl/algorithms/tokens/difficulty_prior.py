@@ -18,7 +18,7 @@ import jax.numpy as jnp
 
 from jaxrl import losses
 from jaxrl.algorithms.tokens import grpo
-from jaxrl.algorithms.tokens.shared.answers import check, on_answers, returns_of
+from jaxrl.algorithms.tokens.shared.answers import check, check_groups, on_answers, returns_of
 from jaxrl.algorithms.tokens.shared.prompts import feed_success
 from jaxrl.algorithms.tokens.shared.settings import SMALL_GROUPS, Groups
 from jaxrl.core import trees
@@ -101,6 +101,7 @@ def weighted_advantage(net: Net, batch: Batch, answers: int) -> Array:
 
 def recipe(env: Environment, config: Config) -> Recipe:
     answers = config.groups.answers
+    check_groups(answers)
 
     def judge(net: Net, batch: Batch) -> dict[str, Array]:
         return {"advantage": weighted_advantage(net, batch, answers)}

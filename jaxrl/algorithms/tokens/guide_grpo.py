@@ -84,7 +84,11 @@ def guide_loss(net: Net, x: Sample) -> LossOutput:
     now, h = evaluate(net, x), net.hyper
     clipped = losses.clipped_surrogate(now.log_prob, x.log_prob, x.advantage, h.clip)
     shaped = shaped_surrogate(now.log_prob, x.log_prob, x.advantage, h.shaping)
-    return token_output(net, x, now, jnp.where(x.target > 0, shaped, clipped))
+    output = token_output(net, x, now, jnp.where(x.target > 0, shaped, clipped))
+    # What hinted answers are away from the policy with the hint is no drift of the policy.
+    drift = jnp.where(x.target > 0, 0.0, output.drift)
+    metrics = {**output.metrics, "approximate_kl": drift}
+    return dataclasses.replace(output, metrics=metrics, drift=drift)
 
 
 def recipe(env: Environment, config: Config) -> Recipe:

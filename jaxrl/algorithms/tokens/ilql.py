@@ -2,7 +2,7 @@
 learning", arXiv:2206.11871), as in the code of LMRL Gym (Abdulhai et al., 2023,
 arXiv:2311.18232): implicit Q-learning of tokens from a dataset of texts with rewards.
 
-    Q_i(s, a) <- r + gamma V(s'),   with s' where the agent writes its next token
+    Q_i(s, a) <- r + gamma V(s'),   with s' where the agent writes its next token, r until then
     V(s)      <- the expectile of min_i Q'_i(s, a), by the target network
     pi(a | s) ~ pi_data(a | s) exp(beta min_i Q'_i(s, a))
 
@@ -14,8 +14,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
-
 from jaxrl import losses
 from jaxrl.algorithms.tokens.shared import token_values
 from jaxrl.algorithms.tokens.shared.token_values import (
@@ -24,7 +22,6 @@ from jaxrl.algorithms.tokens.shared.token_values import (
     conservative_term,
     on_valued_texts,
     read_values,
-    value_at_next_decision,
 )
 from jaxrl.core.types import Environment
 from jaxrl.kit import AlgorithmBuilder, LossOutput, Net, Recipe, group, hyper, loss
@@ -45,8 +42,8 @@ def values_loss(net: Net, x: Valued) -> LossOutput:
     """Compute the errors of both Q and of V, and the conservative term, of each token."""
     q, v = read_values(net.values, net, x)
     held, _ = read_values(net.target.values, net, x)
-    following = value_at_next_decision(x, jax.lax.stop_gradient(v))
-    target = losses.td_target(x.reward, x.done, net.hyper.discount, following)
+    steps = x.reward, v[:-1], v[1:], x.done, x.done, x.decides
+    target = v[:-1] + losses.masked_gae(*steps, net.hyper.discount, 0.0)
     q_loss = losses.squared_error(q, target[..., None]).sum(-1)
     v_loss = losses.expectile_error(v[:-1], held.min(-1), net.hyper.expectile) / 2
     total = q_loss + v_loss + net.hyper.conservative * conservative_term(net, x)

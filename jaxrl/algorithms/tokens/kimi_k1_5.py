@@ -95,6 +95,7 @@ def shaped_reward(net: Net, batch: Batch, size: int) -> Array:
 
 def recipe(env: Environment, config: Config) -> Recipe:
     size = config.groups.answers
+    answers.check_groups(size)
 
     def judge(net: Net, batch: Batch) -> dict[str, Array]:
         each = shaped_reward(net, batch, size).reshape(-1)

@@ -18,6 +18,7 @@ from jaxrl import losses
 from jaxrl.algorithms.tokens.shared import turns
 from jaxrl.algorithms.tokens.shared.answers import (
     Sample,
+    check_groups,
     evaluate,
     on_answers,
     token_output,
@@ -69,6 +70,8 @@ def token_loss(net: Net, x: Sample) -> LossOutput:
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
+    check_groups(config.groups.answers)
+
     def judge(net: Net, batch: Batch) -> dict[str, Array]:
         by_turns, weight = split_turns(batch), net.hyper.turn_weight
         return {"advantage": turn_advantages(by_turns, config.groups.answers, weight)}

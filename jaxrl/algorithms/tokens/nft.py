@@ -13,6 +13,7 @@ from jaxrl.algorithms.tokens.shared.answers import (
     Judge,
     Sample,
     check,
+    check_groups,
     evaluate,
     on_answers,
     token_output,
@@ -90,6 +91,7 @@ def nft_loss(net: Net, x: Sample) -> LossOutput:
 
 def recipe(env: Environment, config: Config) -> Recipe:
     answers = config.groups.answers
+    check_groups(answers)
     judge = judge_right_and_wrong(answers, config.prompt_weight)
     plain = on_answers(env, config, judge, (nft_loss,))
     return wait_for_informative(plain, answers, right_and_wrong)

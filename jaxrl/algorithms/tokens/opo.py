@@ -8,7 +8,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 
 from jaxrl import losses
-from jaxrl.algorithms.tokens.shared.answers import Judge, check, on_answers
+from jaxrl.algorithms.tokens.shared.answers import Judge, check, check_groups, on_answers
 from jaxrl.algorithms.tokens.shared.policy_gradient import policy_gradient_loss
 from jaxrl.algorithms.tokens.shared.settings import AVERAGES, SMALL_GROUPS, Grouped
 from jaxrl.core.types import Environment
@@ -27,6 +27,7 @@ class Config(Grouped):
 
 def judge_by_length(answers: int) -> Judge:
     """Return a function that compares each answer with its group's mean by length."""
+    check_groups(answers)
 
     def judge(net, batch):
         reward = batch.transitions.reward

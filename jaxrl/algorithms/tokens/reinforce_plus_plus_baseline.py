@@ -12,6 +12,7 @@ from jaxrl.algorithms.tokens.shared.answers import (
     Judge,
     Sample,
     check,
+    check_groups,
     divergence,
     evaluate,
     on_answers,
@@ -40,6 +41,7 @@ class Config(Clipped):
 
 def judge_in_batch(answers: int) -> Judge:
     """Return a function that compares each answer with its group, in deviations of the batch."""
+    check_groups(answers)
 
     def judge(net, batch):
         reward = batch.transitions.reward

@@ -18,8 +18,9 @@ As in the authors' code, only the policy's own tokens are learned, and the rewar
 answer is theirs. There LOLS draws once for an update, here for each answer. The divergence penalty
 is in the loss of a token instead of its reward, so that none is paid for what the guide wrote.
 Advantages are standardized over the policy's tokens. What training reports of returns is that of
-mixed answers; evaluation plays the policy alone. It is not confirmed how the authors' code
-draws where the guide hands over."""
+mixed answers; evaluation plays the policy alone. The authors' code draws 1 to L - 1 tokens, with L
+the length of the answer that its beginner would have written; here an answer that ends before the
+drawn decision has one writer."""
 
 from __future__ import annotations
 
@@ -61,8 +62,8 @@ class Guided(Episodes):
     """Probability that the guide completes what the policy began (AggreVaTeD) instead of beginning
     what the policy completes (PPO++)."""
     longest: int = static(0, low=0, high=MANY)
-    """Largest number of decisions, plus one, before guide or policy hand over; 0 for as many as an
-    episode has steps."""
+    """Number of decisions before one of which guide or policy hand over, drawn uniformly; 0 for the
+    most that an episode can have after its prompt."""
     noise: float = static(0.0, low=0, high=1)
     """Probability that a token of the guide is replaced by another one."""
 
@@ -72,7 +73,8 @@ class Guided(Episodes):
         guide = expert_policy(advised)
         guide = add_noise(env, guide, self.noise) if self.noise else guide
         played = episodes(advised, self.num_envs, None, self.num_shards)
-        longest = self.longest or env.max_steps or 1
+        # Steps of the prompt are no decisions.
+        longest = self.longest or max((env.max_steps or 1) - env.forced_steps, 1)
         return with_guide(played, guide, longest, self.share, self.completes)
 
 

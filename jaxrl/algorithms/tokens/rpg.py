@@ -1,7 +1,8 @@
 """RPG (Zhang et al., 2025, "On the design of KL-regularized policy gradient algorithms for LLM
 reasoning", arXiv:2505.17508): losses with the exact gradient of the reward less a KL divergence
 from a reference, estimated from samples of the behavior policy. Answers are judged as in RLOO; the
-mean is over all tokens, as in the published code."""
+published code subtracts the group's mean instead, which is (G - 1) / G as large. The mean is over
+all tokens, as there."""
 
 from __future__ import annotations
 

@@ -134,9 +134,8 @@ def trajectory_loss(net: Net, minibatch: Minibatch) -> LossOutput:
     outside = jnp.where(x.advantage > 0, ratio > 1 + h.clip_high, ratio < 1 - h.clip)
     noise = jax.random.uniform(net.key("covariance"), mask.shape)
     bounds = h.clipped_share, h.covariance_low, h.covariance_high
-    eligible = mask & ~outside
     held = jax.lax.stop_gradient(now.log_prob)
-    free = losses.covariance_clip_mask(held, x.advantage, noise, *bounds, eligible)
+    free = losses.covariance_clip_mask(held, x.advantage, noise, *bounds, mask, ~outside)
     total = jnp.where(mask & (free | outside), each, 0.0).sum(0) / len(mask)
     return answer_output(net, minibatch, now, total)
 
@@ -159,6 +158,7 @@ def imitation_loss(net: Net, minibatch: Minibatch) -> Array:
 
 def recipe(env: Environment, config: Any) -> Recipe:
     size, fresh_count = config.groups.answers, config.groups.num_envs
+    answers.check_groups(size)
 
     def judge(net: Net, batch: Batch) -> dict[str, Array]:
         reward = shaped_returns(net, batch)

@@ -42,6 +42,7 @@ def graded_returns(returns: Array, right: Array, partial: Array) -> Array:
 
 def recipe(env: Environment, config: Config) -> Recipe:
     size = config.groups.answers
+    answers.check_groups(size)
 
     def judge(net: Net, batch: Batch) -> dict[str, Array]:
         found = returns_of(batch), metric_at_end(batch, "success"), metric_at_end(batch, "partial")

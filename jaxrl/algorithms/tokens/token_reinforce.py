@@ -5,11 +5,13 @@ reward."""
 
 from __future__ import annotations
 
-from jaxrl.algorithms.tokens.shared.answers import check, judge_by_groups, on_answers
+import jax.numpy as jnp
+
+from jaxrl.algorithms.tokens.shared.answers import check, on_answers, returns_of
 from jaxrl.algorithms.tokens.shared.policy_gradient import policy_gradient_loss
 from jaxrl.algorithms.tokens.shared.settings import SMALL_GROUPS, WholeAnswers
-from jaxrl.core.types import Environment
-from jaxrl.kit import AlgorithmBuilder, Recipe, group
+from jaxrl.core.types import Array, Batch, Environment
+from jaxrl.kit import AlgorithmBuilder, Net, Recipe, group
 
 
 @group
@@ -18,9 +20,13 @@ class Config(WholeAnswers):
     (Williams, 1992)."""
 
 
+def judge_by_return(net: Net, batch: Batch) -> dict[str, Array]:
+    """Judge each answer by its own return."""
+    return {"advantage": jnp.broadcast_to(returns_of(batch), batch.transitions.reward.shape)}
+
+
 def recipe(env: Environment, config: Config) -> Recipe:
-    judge = judge_by_groups(lambda returns: returns, config.groups.answers)
-    return on_answers(env, config, judge, (policy_gradient_loss,), kl_in_reward=True)
+    return on_answers(env, config, judge_by_return, (policy_gradient_loss,), kl_in_reward=True)
 
 
 token_reinforce = AlgorithmBuilder("token_reinforce", Config, recipe, check=check)

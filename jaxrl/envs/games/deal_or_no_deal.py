@@ -319,9 +319,10 @@ def advise(state: State, largest: int) -> Array:
     It proposes Pareto-optimal divisions only. The first is its best one that gives the other at
     least half of what the Nash bargaining solution gives it; over `PATIENCE` offers it concedes to
     that solution, the division with the largest product of utilities. It agrees to what is at least
-    as good as its own next proposal, and to anything near the end; but if a division dominates an
-    offer that it would accept, it proposes such a one, as long as there is time. It ends the talk
-    when the other has agreed. After the talk it takes its part of the last offer.
+    as good as its own next proposal, and near the end to anything that is worth something; but if a
+    division dominates an offer that it would accept, it proposes such a one, as long as there is
+    time. It ends the talk when the other has agreed. After the talk it takes its part of the last
+    offer.
     """
     player, turns = _mover(state), len(state.said) - PLAYERS
     seen, table = see(state, largest), jnp.asarray(divisions(largest))

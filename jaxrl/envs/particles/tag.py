@@ -5,6 +5,7 @@ from here, and the velocities of the (other) runners: float32 [16] for three pur
 one runner. Reward: 10 to each pursuer for every pair of a pursuer and a runner that touch; a runner
 loses 10 for every pursuer that touches it, and what lies outside the square costs: along each axis
 10 (|x| - 0.9) from 0.9, exp(2 |x| - 2) from 1, at most 10. Metric `caught`: whether any touch.
+Obstacles start anywhere in the square, as in JaxMARL (in PettingZoo within 0.9 of the middle).
 Mechanics, actions and source are those of `particles.mechanics`. Expert: pursuers push toward the
 nearest runner, runners away from the nearest pursuer and back to the middle.
 """

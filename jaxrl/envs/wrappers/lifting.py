@@ -15,8 +15,9 @@ from jaxrl.core.types import Environment, Goals, TimeStep, Tree
 
 
 def lift_fields(env: Environment, *, state: bool = False, params: bool = False) -> dict[str, Any]:
-    """Return `render`, `expert`, `step_seconds` and `goals` of `env` for a wrapper of it, as fields
-    for `dataclasses.replace`; `rules` and `state_of` become None.
+    """Return `render`, `expert`, `step_seconds`, `log_density` and `goals` of `env` for a wrapper,
+    as fields for `dataclasses.replace`; `rules` and `state_of` become None. A wrapper that changes
+    actions must drop `log_density` itself.
 
     state: whether the wrapper's state holds that of `env` as `inner` (else they are the same).
     params: whether the wrapper's params hold those of `env` as `inner` (else they are the same).
@@ -33,6 +34,8 @@ def lift_fields(env: Environment, *, state: bool = False, params: bool = False) 
     fields: dict[str, Any] = {name: lift(getattr(env, name)) for name in functions}
     fields["rules"] = None  # a wrapped game is another game
     fields["state_of"] = None  # a wrapper that keeps time steps and states says so itself
+    density = env.log_density
+    fields["log_density"] = density and (lambda action, params: density(action, of_params(params)))
     if env.goals is not None and params:
         outcome, following = env.goals.outcome, env.goals.next
         fields["goals"] = dataclasses.replace(

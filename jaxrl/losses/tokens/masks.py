@@ -87,10 +87,11 @@ def covariance_clip_mask(
     low: Array | float,
     high: Array | float,
     mask: Array | None = None,
+    eligible: Array | None = None,
 ) -> Array:
     """Mask of the tokens that keep their gradient; some that cost much entropy lose it.
 
-    false for floor(share * tokens), at least one, of the tokens with
+    false for floor(share * tokens), at least one, of the eligible tokens with
     low < `token_covariance` < high: those with the smallest noise
 
     Args:
@@ -99,8 +100,9 @@ def covariance_clip_mask(
       noise: [T, ...], uniform, chooses among the tokens; only its order matters.
       share: the fraction of all tokens that lose their gradient.
       low, high: scalars.
-      mask: broadcasts to [T, ...], true where a token counts; None: all. It is best to leave out
-        tokens that PPO's clip stops anyway.
+      mask: broadcasts to [T, ...], true where a token counts; None: all.
+      eligible: broadcasts to [T, ...], true where a token may lose its gradient, as those that
+        PPO's clip does not stop anyway; None: all.
     Returns: [T, ...], boolean; false where the mask is false.
     Gradients: none.
     Source: Cui et al., 2025, "The entropy mechanism of reinforcement learning for reasoning
@@ -110,8 +112,8 @@ def covariance_clip_mask(
     """
     covariance = token_covariance(log_prob, advantage, mask)
     allowed = _full_mask(covariance, mask)
-    eligible = allowed & (covariance > low) & (covariance < high)
-    return allowed & ~_smallest(noise, eligible, _token_count(share, allowed))
+    chosen = allowed & (covariance > low) & (covariance < high) & _full_mask(covariance, eligible)
+    return allowed & ~_smallest(noise, chosen, _token_count(share, allowed))
 
 
 @check_arguments

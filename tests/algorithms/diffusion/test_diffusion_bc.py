@@ -1,11 +1,13 @@
 """Diffusion BC: each process's loss on a table, and actions within bounds."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from jaxrl import losses
-from jaxrl.algorithms.diffusion import diffusion_bc
+from jaxrl.algorithms.diffusion import adjoint_matching, diffusion_bc, rlcm, rocm, vard
+from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.settings import Static, replace
 from tests.algorithms.diffusion import bandit, mixtures
@@ -52,3 +54,27 @@ def test_an_environment_beside_the_data_is_refused():
     config = replace(diffusion_bc.Config(), {"num_envs": 2})
     with pytest.raises(UserError, match="learns from a dataset alone, since it clones"):
         diffusion_bc.diffusion_bc.agent(mixtures.ENV, config)
+
+
+@pytest.mark.parametrize("process", diffusion_bc.PROCESSES)
+def test_a_model_goes_on_only_with_its_own_process(process):
+    """Shapes alone do not tell a velocity from predicted noise."""
+    config = {"hidden": (8,), "process": process, "steps": 3}
+    cloned = diffusion_bc.diffusion_bc.agent(mixtures.ENV, config)
+    other = cloned.init(random.key(0), cloned.hyper)
+    for builder, needs in (
+        (adjoint_matching.adjoint_matching, "flow"),
+        (rocm.rocm, "consistency"),
+        (rlcm.rlcm, "consistency"),
+        (vard.vard, "diffusion"),
+    ):
+        agent = builder.agent(mixtures.ENV, {"torso.hidden": (8,)})
+        own = agent.init(random.key(1), agent.hyper)
+        if process == needs:
+            adopted = agent.adopt(own, other)
+            params = (adopted.parts["denoiser"].params, other.parts["denoiser"].target)
+            for x, y in zip(*map(jax.tree.leaves, params), strict=True):
+                np.testing.assert_array_equal(x, y)
+        else:
+            with pytest.raises(UserError, match=f"process={process}, but .* process={needs}"):
+                agent.adopt(own, other)

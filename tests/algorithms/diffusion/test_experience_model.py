@@ -172,6 +172,11 @@ def test_what_does_not_fit_is_refused():
         ("point_maze", {}, "generates no goals, and episodes of 'point_maze' have some"),
         ("catch", {}, "needs a bounded Box"),
         ("pendulum", {"num_envs": 2}, "learns from a dataset alone"),
+        (
+            "pendulum",
+            {"horizon": 201},
+            "horizon is 201, but episodes of 'pendulum' have at most 200",
+        ),
     ):
         with pytest.raises(UserError, match=text):
             config = replace(experience_module.Config(), SETTINGS | more)

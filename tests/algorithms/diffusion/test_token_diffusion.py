@@ -147,3 +147,12 @@ def test_they_need_strings():
     for builder in (mdlm.mdlm, drakes.drakes, sepo.sepo):
         with pytest.raises(UserError, match="needs strings"):
             builder.agent(make("mixture"))
+
+
+@pytest.mark.parametrize("steps", [8, 50, 100])
+def test_no_mask_is_left_after_the_last_step(steps):
+    """Also where 1 / steps and the rest of the time differ by rounding."""
+    string = jnp.zeros((1, LENGTH, LETTERS + 1)).at[..., -1].set(1)
+    logits = lambda string, level: jnp.zeros((1, LENGTH, LETTERS))
+    found = jax.jit(lambda step: shared.unmask(logits, string, step, steps))(steps - 1.0)
+    assert (found[..., -1] == 0).all()

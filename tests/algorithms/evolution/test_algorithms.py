@@ -101,6 +101,30 @@ def test_a_vector_is_the_policy_of_the_network_it_came_from():
     assert space.size == 3 * 4 + 4 + 4 + 1  # without the deviation, without the critic
 
 
+def test_an_elite_with_bad_luck_plays_again_and_stays(monkeypatch):
+    """One play says that it is the worst; several say that it is still the best."""
+    score = scoring.score
+
+    def unlucky(env, space, vectors, *rest):
+        found, worth = score(env, space, vectors, *rest), vectors[:, 0]
+        once = len(vectors) == GENETIC.population
+        fitness = jnp.where(once & (worth == 9), -9.0, worth)
+        return dataclasses.replace(found, fitness=fitness)
+
+    monkeypatch.setattr(scoring, "score", unlucky)
+    config = dataclasses.replace(GENETIC, selection="fitness", mutation=0.0)
+    algorithm = genetic.genetic(CARTPOLE, config)
+    run = start(algorithm, random.key(0))
+    vectors = run.state.own.vectors.at[:, 0].set(jnp.array([9.0, 1, 2, 3, 4, 5]))
+    own = dataclasses.replace(run.state.own, vectors=vectors, best_fitness=jnp.float32(9))
+    run = dataclasses.replace(run, state=dataclasses.replace(run.state, own=own))
+    after = train(algorithm, run, 1)[0].state.own
+    np.testing.assert_array_equal(after.best, vectors[0])
+    np.testing.assert_array_equal(after.vectors[0], vectors[0])
+    assert after.best_fitness == 9
+    assert set(np.asarray(after.vectors[1:, 0]).tolist()) <= {9.0, 5.0}  # the two parents
+
+
 def test_policies_see_pictures():
     """The vector has the convolutions, so that a policy acts by what it sees."""
     env = as_pictures(envs.make("catch"))

@@ -144,3 +144,8 @@ def test_novelty_is_the_mean_distance_to_others_and_memory():
     np.testing.assert_array_equal(full.descriptors[:, 0], [3, 0, 1, 2])  # the oldest went
     none = novelty.remember(memory, seen, random.key(0), 0.0)
     np.testing.assert_array_equal(none.descriptors, memory.descriptors)
+
+
+def test_an_archive_without_descriptors_says_what_to_set():
+    with pytest.raises(UserError, match=r"`descriptor` to measures of an episode, such as \[obs"):
+        archives.cells(archives.Layout((), (), ()))

@@ -44,6 +44,19 @@ def test_a_belief_is_the_mode_and_curvature_of_the_posterior():
     np.testing.assert_allclose(wider - once.mean, 2 * (drawn - once.mean), atol=1e-5)
 
 
+def test_a_default_after_repayments_moves_a_wide_belief():
+    """Whole Newton steps go back and forth here, and end where they began."""
+    network, one = Logistic(1, deviation=10.0), np.ones((1, 1), np.float32)
+    belief = network.init(jax.random.key(0), one)
+    for label in (1.0, 1.0, 0.0, 1.0, 0.0):
+        before = belief
+        belief = network.infer(belief, one, np.float32([label]), np.ones(1, np.float32))
+        odds = jax.nn.sigmoid(belief.mean.sum())
+        slope = (label - odds) - before.precision @ (belief.mean - before.mean)
+        np.testing.assert_allclose(slope, 0, atol=1e-3)
+    assert belief.mean.sum() < 0  # the last one was a default
+
+
 def test_information_scores_are_minus_squared_regret_by_information():
     odds = RNG.uniform(size=(50, 1, 4))
     available = np.array([[True, True, False, True]])

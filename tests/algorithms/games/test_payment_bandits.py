@@ -9,9 +9,9 @@ from jaxrl import envs
 from jaxrl.algorithms.games import payment_bandits as payments
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
-from jaxrl.core.settings import replace
+from jaxrl.core.settings import Static, replace
 from jaxrl.core.train import start, train
-from jaxrl.core.types import TimeStep, Transition
+from jaxrl.core.types import Batch, TimeStep, Transition
 from jaxrl.exact import selection
 from tests.kit.stub import stub
 
@@ -44,11 +44,18 @@ def test_only_labels_that_arrived_are_learned_from():
         np.testing.assert_array_equal(features, seen["seen"])
         return jnp.asarray(logits)
 
+    seen_masks = []
+    config = Static(payments.Config())
+    recipe = payments.recipe(envs.make("selective_labels"), config)
+    net = stub(descend=lambda loss, batch, mask: seen_masks.append(mask))
+    recipe.update(net, Batch(x, jnp.float32(0)))
+    np.testing.assert_array_equal(seen_masks[0], seen["known"][:, 0] > 0)
     found = payments.oracle_loss(stub(oracle=oracle), x)
     odds = 1 / (1 + np.exp(-logits[:, 0]))
     labels = seen["labels"][:, 0]
-    expected = -np.log(np.where(labels == 1, odds, 1 - odds)) * seen["known"][:, 0]
+    expected = -np.log(np.where(labels == 1, odds, 1 - odds))
     np.testing.assert_allclose(found.value, expected, rtol=1e-5)
+    np.testing.assert_array_equal(found.metrics["success_rate"], labels)
 
 
 @pytest.mark.slow

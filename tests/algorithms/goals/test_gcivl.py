@@ -3,9 +3,13 @@
 import dataclasses
 
 import numpy as np
+import pytest
 
+from jaxrl import envs
+from jaxrl.algorithms import registry
 from jaxrl.algorithms.goals import gcivl
 from jaxrl.algorithms.goals.shared.conditioned import LARGEST_WEIGHT
+from jaxrl.core.errors import UserError
 from tests.algorithms.goals import everything
 from tests.kit.stub import stub
 
@@ -60,3 +64,9 @@ def test_the_policy_imitates_by_the_gain_in_value_for_its_own_goal():
     gain = (toward(x.next_timestep) - toward(x.timestep)).mean(0)
     weight = np.minimum(np.exp(gain / 0.5), LARGEST_WEIGHT)
     np.testing.assert_allclose(gcivl.actor_loss(net, x).value, -weight * log_prob, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["gcivl", "gciql", "hiql", "ota", "hilp"])
+def test_environments_in_which_no_goal_ends_an_episode_are_refused(name):
+    with pytest.raises(UserError, match="goal ends the episode, which none does in 'reacher'"):
+        registry.builder(name)[0](envs.make("reacher"), {"data.size": 128})

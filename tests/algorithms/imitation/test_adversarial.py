@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from jaxrl import envs
+from jaxrl.algorithms.imitation import gail
 from jaxrl.algorithms.imitation.shared import adversarial
 from jaxrl.algorithms.imitation.shared.adversarial import Beside, Discriminator
 from jaxrl.core import random
+from jaxrl.core.errors import UserError
 from jaxrl.core.settings import Static, Values
 from jaxrl.core.types import Batch
 from tests.kit.stub import stub, transitions
@@ -98,3 +100,15 @@ def test_both_are_seen_on_one_scale():
     for seen in (both.played, both.shown):
         np.testing.assert_allclose(seen.action, np.clip(loud, -2, 2))
         assert seen.extras == {} and seen.task == ()
+
+
+def test_a_gradient_penalty_without_real_numbers_is_refused():
+    settings = {k: v for k, v in gail.TINY.items() if k != "env"}
+    with pytest.raises(UserError, match="penalized is on, but neither observations nor actions"):
+        gail.gail(envs.make("catch"), settings)
+
+
+def test_scaled_rewards_are_refused():
+    settings = {k: v for k, v in gail.TINY.items() if k != "env"}
+    with pytest.raises(UserError, match="gail computes rewards of its own from what it observes"):
+        gail.gail(envs.make("pendulum"), settings | {"normalization.reward": True})

@@ -1,11 +1,13 @@
 """GAIL with a kernel reward: its loss against NumPy, and the best reward in closed form."""
 
 import dataclasses
+import types
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pytest
 
 from jaxrl import envs
 from jaxrl.algorithms.imitation import kernel_gail
@@ -63,6 +65,19 @@ def test_the_best_weights_are_the_gap_of_mean_features():
     begin = jnp.zeros(M)
     (weights, _), _ = jax.lax.scan(step, (begin, optimizer.init(begin)), None, 60)
     np.testing.assert_allclose(weights, gap / 0.8, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("size", [0.4, 3.0])
+def test_a_step_ends_in_the_ball(size):
+    """Weights outside would have no gradient toward it."""
+    weights = jnp.full(M, size / M**0.5)
+    net = stub_net(weights, 2.0, 0.1)
+    net.parts = {"weights": types.SimpleNamespace(params={"weights": weights})}
+    net.descend = lambda loss, minibatch: net
+    net.with_params = lambda weights: weights
+    found = np.asarray(kernel_gail.descend_in_ball(net, None)["weights"])
+    np.testing.assert_allclose(np.linalg.norm(found), min(size, 2.0), rtol=1e-5)
+    assert (found > 0).all()
 
 
 def test_features_are_those_of_a_gaussian_kernel():

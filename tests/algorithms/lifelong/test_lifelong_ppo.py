@@ -175,6 +175,8 @@ def test_invalid_settings_are_rejected():
         life("heads")
     with pytest.raises(UserError, match="did you mean 'ewc'"):
         life("ewcc")
+    with pytest.raises(UserError, match="The component replay clones logits, which only discrete"):
+        lifelong_ppo(make("pendulum"), {"components": ("replay",)})
     with pytest.raises(UserError, match="is given twice"):
         life("ewc", "ewc")
     with pytest.raises(UserError, match="must be a Component"):

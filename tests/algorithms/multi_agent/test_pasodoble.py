@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from jaxrl import envs
+from jaxrl.algorithms import registry
 from jaxrl.algorithms.multi_agent.pasodoble import Config, pasodoble, proposer_reward
 from jaxrl.algorithms.tokens.shared import proposing
 from jaxrl.algorithms.tokens.shared.proposing import Proposals
@@ -13,6 +14,7 @@ from jaxrl.algorithms.tokens.shared.settings import Groups
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.settings import replace
+from jaxrl.core.train import start, train
 from jaxrl.core.types import Policy
 from jaxrl.networks.actor_critic import ActorCritic
 from jaxrl.networks.speakers import Speakers
@@ -89,6 +91,19 @@ def test_each_role_has_the_advantage_of_its_group():
     turn = np.asarray(t.timestep.tokens["turn"])
     expected = np.where(turn == 0, np.repeat(np.arange(12.0), 4), 100 + np.arange(48.0))
     np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("floor", [0.0, 1.0])
+def test_answers_to_problems_that_nobody_solves_teach_nothing(floor):
+    env, config = registry.tiny("pasodoble")
+    changes = {"lowest_pass_rate": floor, "prompts": 16, "answers": 4}
+    algorithm = pasodoble(env, replace(config, changes))
+    begun = start(algorithm, random.key(0))
+    after, _ = train(algorithm, begun, 1)
+    solver = lambda run: run.state.agent.parts["actor_critic"].params["params"]["speakers_1"]
+    leaves = zip(*map(jax.tree.leaves, (solver(begun), solver(after))), strict=True)
+    assert all(np.array_equal(x, y) for x, y in leaves) == (floor == 1)
 
 
 def test_speakers_learn_from_their_own_utterances_alone():

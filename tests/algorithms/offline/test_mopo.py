@@ -98,11 +98,14 @@ def test_penalties_by_name_are_those_of_all_members():
 
 def test_known_ends_are_those_of_the_environments():
     low, high = (np.asarray(x) for x in (ENV.observation_space.low, ENV.observation_space.high))
-    assert not ENDS["pendulum"](RNG.uniform(low, high, (50, D))).any()
+    assert not ENDS["pendulum"](RNG.uniform(low, high, (50, D)), ENV.params).any()
     x = np.zeros((4, 11), np.float32)
     x[:, 0] = [1.2, 0.69, 1.2, 1.2]
     x[:, 1] = [0.1, 0.1, -0.21, 0.21]
-    np.testing.assert_array_equal(ENDS["hopper"](x), [False, True, True, True])
+    hopper = envs.make("hopper")
+    np.testing.assert_array_equal(ENDS["hopper"](x, hopper.params), [False, True, True, True])
+    lower = envs.make("hopper", min_height=0.5, max_tilt=0.4)
+    assert not ENDS["hopper"](x, lower.params).any()
 
 
 @pytest.mark.slow
@@ -179,6 +182,16 @@ def test_what_does_not_fit_is_refused(no_training):
             mopo.mopo,
             {"members": 1, "penalty": "leave_one_out_kl"},
             "leave_one_out_kl, which needs a model of at",
+        ),
+        (
+            mopo.mopo,
+            {"members": 1, "elites": 1, "penalty": "max_pairwise_difference"},
+            "max_pairwise_difference, which needs a model of at",
+        ),
+        (
+            mopo.mopo,
+            {"branches.ends": "known", "branches.dynamics": "true"},
+            "branches.ends is 'known', but with branches.dynamics 'true'",
         ),
         (design.offline_mbrl_design, {"members": 1}, "compares the members of a model"),
         (combo.combo, {"real_share": 0.0}, "combo raises the values of the data"),

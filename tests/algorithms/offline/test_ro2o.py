@@ -106,3 +106,8 @@ def test_observations_that_cannot_be_moved_are_refused():
     odd = dataclasses.replace(ENV, observation_space=Discrete(3))
     with pytest.raises(UserError, match=r"ro2o moves observations a little, so they must be one"):
         ro2o.ro2o.agent(odd, ro2o.Config())
+
+
+def test_a_single_critic_is_refused():
+    with pytest.raises(UserError, match="num_critics is 1, but ro2o compares critics"):
+        ro2o.ro2o.agent(ENV, replace(ro2o.Config(), {"num_critics": 1}))

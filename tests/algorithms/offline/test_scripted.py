@@ -7,6 +7,7 @@ import pytest
 from jaxrl import envs
 from jaxrl.algorithms.offline.shared import imagined_tasks, making, scripted
 from jaxrl.core.errors import UserError
+from jaxrl.core.examples import example_timestep
 from jaxrl.datasets.data import score
 from jaxrl.datasets.transitions import returns, spans
 
@@ -45,6 +46,13 @@ def test_no_factor_makes_a_conservative_controller(monkeypatch):
     monkeypatch.setattr(scripted, "WEAKENED", (1.0,))
     with pytest.raises(UserError, match="No factor on the expert's actions in 'double_mass'"):
         making.load(envs.make("double_mass"), "conservative", 1_000, 0)
+
+
+def test_an_environments_own_privileged_channel_is_kept():
+    env = envs.make("planned_maze", size=2, plans=2)
+    data = scripted.demonstrations(env, 20, 0)
+    for timestep in (data.timestep, data.next_timestep):
+        assert set(timestep.privileged) == set(example_timestep(env).privileged)
 
 
 def test_play_is_cut_into_episodes_where_goals_are_reached():

@@ -23,6 +23,7 @@ from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.learn import take_over
 from jaxrl.core.settings import Static, Values, replace
+from jaxrl.core.spaces import Box
 from jaxrl.core.types import Batch
 from jaxrl.datasets.transitions import from_episodes
 from jaxrl.envs import make
@@ -412,10 +413,11 @@ def test_settings_that_cannot_work():
     late = replace(CONFIGS[uni_o4_improvement], {"starts": ROWS + 1})
     with pytest.raises(UserError, match="12 transitions"):
         uni_o4_improvement.agent(ENV, late)
-    odd = dataclasses.replace(counting(), observation_space={"a": ENV.observation_space})
-    for builder, config in CONFIGS.items():
-        with pytest.raises(UserError, match=f"^{builder.name} .* one Box"):
-            builder.agent(odd, config)
+    for space in ({"a": ENV.observation_space}, Box(0, 1, (3,), np.uint8)):
+        odd = dataclasses.replace(counting(), observation_space=space)
+        for builder, config in CONFIGS.items():
+            with pytest.raises(UserError, match=f"^{builder.name} .* one box of real numbers"):
+                builder.agent(odd, config)
 
 
 @pytest.mark.slow

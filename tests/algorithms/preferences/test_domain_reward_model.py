@@ -10,6 +10,7 @@ from jaxrl.algorithms.preferences.reward_model import reward_model
 from jaxrl.algorithms.preferences.shared.measures import all_answers
 from jaxrl.algorithms.preferences.shared.ratings import ratings_of
 from jaxrl.algorithms.preferences.shared.reward_models import Judges, on_scores, score_answers
+from jaxrl.algorithms.tokens import ppo_max as of_ppo_max
 from jaxrl.algorithms.tokens import rloo as of_rloo
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
@@ -29,6 +30,13 @@ class OnFeatures(of_rloo.Config):
 
 
 rloo = on_scores("rloo_on_features", of_rloo.rloo, OnFeatures)
+
+
+@group
+class PPOMaxOnFeatures(of_ppo_max.Config):
+    """PPO-max on the scores of reward models that read features."""
+
+    reward: Judges = Judges(reads="features")
 
 
 def test_a_score_is_a_perceptron_of_the_components():
@@ -76,6 +84,20 @@ def test_features_need_a_tenth_of_the_labels():
 
     few, many = accuracy(domain_reward_model, 64), accuracy(reward_model, 640)
     assert few.mean() > 0.75 and few.mean() > many.mean() - 0.02, (few, many)
+
+
+def test_a_critic_of_its_own_begins_as_the_policy_since_the_model_reads_no_text():
+    ppo_max = on_scores("ppo_max_on_features", of_ppo_max.ppo_max, PPOMaxOnFeatures)
+    sizes = {"recurrent": 16, "transformer": 0}
+    agent = ppo_max.agent(ENV, sizes | {"prompts": 4, "answers": 2})
+    model = domain_reward_model.agent(ENV, sizes | {"count": 16, "batch_size": 8})
+    own = agent.init(random.key(0), agent.hyper)
+    other = model.init(random.key(1), model.hyper)
+    adopted = agent.adopt(own, other)
+    assert jax.tree.structure(adopted) == jax.tree.structure(own)
+    found = jax.tree.leaves(adopted.parts["critic"].params)
+    expected = jax.tree.leaves(other.parts["actor_critic"].params)
+    assert all(np.array_equal(x, y) for x, y in zip(found, expected, strict=True))
 
 
 @pytest.mark.slow

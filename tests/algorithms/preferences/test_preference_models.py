@@ -7,6 +7,7 @@ import pytest
 
 from jaxrl import envs, losses, solvers
 from jaxrl.algorithms.preferences import egpo as of_egpo
+from jaxrl.algorithms.preferences import inpo as of_inpo
 from jaxrl.algorithms.preferences import spo as of_spo
 from jaxrl.algorithms.preferences.preference_model import preference_model
 from jaxrl.algorithms.preferences.preference_model import recipe as model_recipe
@@ -21,6 +22,7 @@ from jaxrl.algorithms.preferences.shared.preference_models import (
 )
 from jaxrl.algorithms.preferences.shared.reward_models import score_answers
 from jaxrl.core import random
+from jaxrl.core.errors import UserError
 from jaxrl.core.settings import Static
 from jaxrl.core.train import start, train
 from jaxrl.exact.answers import nash_answers
@@ -124,6 +126,19 @@ def test_measures_are_those_of_the_policys_pairs(first):
 
 
 # ------------------------------------------------------------------------------- as a judge
+
+
+@group
+class INPOOnPreferences(of_inpo.Config):
+    """INPO by a preference model."""
+
+    preference: PreferenceModel = PreferenceModel(planes=2)
+
+
+def test_a_source_that_compares_answers_itself_is_refused():
+    inpo = on_preferences("inpo_on_preferences", of_inpo.inpo, INPOOnPreferences)
+    with pytest.raises(UserError, match="no judge"):
+        inpo(ENV, SIZES | {"prompts": 4})
 
 
 @both

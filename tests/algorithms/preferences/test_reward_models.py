@@ -23,6 +23,7 @@ from jaxrl.algorithms.preferences.shared.reward_models import (
     COMBINATIONS,
     Judges,
     Reading,
+    combine_sums,
     on_scores,
     score_answers,
     token_scores,
@@ -116,6 +117,19 @@ def test_scores_of_members_are_combined_as_papers_have_it():
     assert expected.keys() == COMBINATIONS.keys()
     for name, combine in COMBINATIONS.items():
         np.testing.assert_allclose(combine(h, jnp.asarray(scores)), expected[name], rtol=1e-5)
+
+
+@pytest.mark.parametrize("combine", COMBINATIONS)
+def test_rewards_of_tokens_add_up_to_the_combined_score_of_their_answer(combine):
+    scores = jnp.asarray(RNG.normal(size=(5, T, B)).astype(np.float32))
+    config = Static(reward_ensembles.complete_config({"combine": combine}))
+    hyper = Values({"reward.variance_weight": 0.1, "reward.nominal_weight": 0.5})
+    ended = jnp.asarray(MASK & DONE)
+    paid = combine_sums(config, hyper, scores, ended)
+    h = Values({"variance_weight": 0.1, "nominal_weight": 0.5})
+    expected = COMBINATIONS[combine](h, scores.sum(1).T)
+    np.testing.assert_allclose(paid.sum(0), expected, rtol=1e-5)
+    np.testing.assert_array_equal(paid[~ended], scores.mean(0)[~ended])
 
 
 def test_the_loss_is_bradley_terrys_of_each_member_and_the_squared_sum():

@@ -25,7 +25,7 @@ from jaxrl.algorithms.preferences.shared.segment_rewards import (
 from jaxrl.algorithms.preferences.shared.teachers import optimal_advantages
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
-from jaxrl.core.settings import Static
+from jaxrl.core.settings import Static, replace
 from jaxrl.core.train import start, train
 from jaxrl.core.types import TimeStep, Transition
 from jaxrl.envs.tables import mdp
@@ -134,6 +134,19 @@ def test_regret_needs_a_table():
     teacher = dataclasses.replace(config.teacher, score="regret")
     with pytest.raises(UserError, match="The regret of 'pendulum' is not known"):
         teacher.teacher(PENDULUM)
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        ({"length": 201}, "segments.length is 201, but episodes of 'pendulum' have at most 200"),
+        ({"length": 4, "held_out": 1}, "segments.held_out is 1"),
+    ],
+)
+def test_own_data_without_a_segment_are_refused(settings, match):
+    segments = replace(of_cpl.Config().segments, {"name": "", **settings})
+    with pytest.raises(UserError, match=match):
+        segments.data(PENDULUM)
 
 
 # ------------------------------------------------------------------------------------------ dppo

@@ -96,6 +96,11 @@ def test_groups_that_do_not_divide_are_refused():
         temporal_self_rewarding(ENV, SMALL | {"answers": 8})
 
 
+def test_one_answer_of_the_present_cannot_be_chosen_and_rejected():
+    with pytest.raises(UserError, match=r"pairs\.answers is 3, of which the present policy"):
+        temporal_self_rewarding(ENV, SMALL | {"answers": 3, "rejected_by": "present"})
+
+
 @pytest.mark.slow
 def test_pairs_of_the_past_keep_their_contrast():
     """The probability that the chosen answer beats the rejected one, after the same updates."""

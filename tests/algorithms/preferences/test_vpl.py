@@ -113,8 +113,8 @@ def test_a_user_answers_by_the_goal(goal):
         sides = [2 * pair, 2 * pair + 1]
         better = max(sides, key=lambda column: reached[column])
         worse = sum(sides) - better
-        np.testing.assert_array_equal(told[pair, 0], asked.observation[:, better])
-        np.testing.assert_array_equal(told[pair, 1], asked.observation[:, worse])
+        np.testing.assert_array_equal(told[pair, 0], asked.next_observation[:, better])
+        np.testing.assert_array_equal(told[pair, 1], asked.next_observation[:, worse])
 
 
 def test_sets_are_arranged_by_pairs():

@@ -15,9 +15,13 @@ import numpy as np
 import pytest
 
 from jaxrl import envs, losses
+from jaxrl.algorithms import registry
 from jaxrl.algorithms.policy_gradient.shared.actor_critic import estimate_advantages
+from jaxrl.algorithms.preferences.rewarded_soups import rewarded_soups
 from jaxrl.algorithms.tokens.gpg import gpg
 from jaxrl.algorithms.tokens.grpo import grpo
+from jaxrl.algorithms.tokens.gspo import gspo
+from jaxrl.algorithms.tokens.iw_sft import iw_sft
 from jaxrl.algorithms.tokens.pass_at_k import pass_at_k
 from jaxrl.algorithms.tokens.ppo_max import ppo_max
 from jaxrl.algorithms.tokens.rloo import rloo
@@ -403,6 +407,27 @@ def test_bad_settings(builder, changes, message):
     config, _ = build(builder)
     with pytest.raises(UserError, match=message):
         builder(ENV, replace(config, changes))
+
+
+GROUPED = (
+    *("bnpo", "cispo", "dapo", "difficulty_prior", "dr_grpo", "gmpo", "gpg", "grpo", "gspo"),
+    *("kimi_k1_5", "mt_grpo", "nft", "opo", "reinforce_plus_plus_baseline", "rloo"),
+    *("rpg", "sapo", "spear", "spectral_po"),
+)
+
+
+@pytest.mark.parametrize("name", GROUPED)
+def test_groups_of_one_answer_are_refused(name):
+    env, config = registry.tiny(name)
+    with pytest.raises(UserError, match=r"groups\.answers is 1"):
+        registry.builder(name)[0](env, replace(config, {"groups.prompts": 16, "groups.answers": 1}))
+
+
+@pytest.mark.parametrize("builder", [gspo, iw_sft, rewarded_soups], ids=lambda b: b.name)
+def test_averages_of_tokens_are_refused_where_answers_have_losses(builder):
+    env = envs.make("ruled_words") if builder is rewarded_soups else ENV
+    with pytest.raises(UserError, match="average is 'constant', but losses are of whole answers"):
+        builder(env, {"average": "constant", "transformer": 0, "recurrent": 8})
 
 
 def test_environments_that_do_not_fit():

@@ -122,6 +122,7 @@ def test_utterances_are_split():
     np.testing.assert_array_equal(x.starts[:, 0], [1, 0, 0, 1, 0])
     np.testing.assert_array_equal(x.ends[:, 1], [0, 1, 0, 1, 0])
     np.testing.assert_array_equal(x.copy, np.array([[0, 1]] * 5))
+    np.testing.assert_allclose(x.reward[:4, 0], [0.7, 0.7, 0.7, 1])  # of whole utterances
     number = jnp.arange(5.0)[:, None] * jnp.ones(2)
     np.testing.assert_array_equal(at_next(x.ends, number)[:, 0], [1, 1, 3, 3, 0])
     np.testing.assert_array_equal(at_next(x.starts, number[None] + 1)[0, :, 1], [1, 4, 4, 4, 0])
@@ -144,7 +145,7 @@ def test_targets_and_advantages_are_those_of_the_equations():
     x = conversation()
     found = np.asarray(critic_loss(net, x))
     expected = np.zeros((5, 2))
-    first = q[:, 2] - (0.5 + DISCOUNT * target_v[:, 3])  # of tokens 0 and 1, read after both
+    first = q[:, 2] - (0.7 + DISCOUNT * target_v[:, 3])  # of tokens 0 and 1, read after both
     last = q[:, 4] - 1.0  # it ends the conversation
     expected[1, 0], expected[3, 0] = (first**2).sum() / 2, (last**2).sum() / 2
     expected[3, 1] = ((v[:, 3] - target_q[:, 4]) ** 2).sum() / 2  # each by its own twin

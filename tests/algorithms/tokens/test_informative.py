@@ -10,7 +10,11 @@ import pytest
 from jaxrl import envs
 from jaxrl.algorithms.tokens.dapo import dapo
 from jaxrl.algorithms.tokens.nft import nft
-from jaxrl.algorithms.tokens.shared.informative import right_and_wrong, wait_for_informative
+from jaxrl.algorithms.tokens.shared.informative import (
+    informative_source,
+    right_and_wrong,
+    wait_for_informative,
+)
 from jaxrl.core.errors import UserError
 from jaxrl.core.settings import Static, replace
 from jaxrl.core.types import Batch, TimeStep, Transition
@@ -71,8 +75,7 @@ def test_right_answers_of_different_worth_are_no_signal_for_what_learns_right_fr
 
 def test_groups_of_one_answer_are_refused_where_the_update_waits():
     with pytest.raises(UserError, match=r"groups\.answers is 1, and such groups have no signal"):
-        dapo(ENV, {"prompts": 2, "answers": 1})
-    dapo(ENV, {"prompts": 2, "answers": 1, "informative": 0.0})
+        informative_source(ENV, replace(dapo.Config(), {"prompts": 2, "answers": 1}))
 
 
 def test_nft_waits_for_and_keeps_prompts_with_right_and_wrong_answers(monkeypatch):

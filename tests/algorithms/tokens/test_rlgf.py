@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from jaxrl import envs
+from jaxrl.algorithms.tokens import rlgf as rlgf_file
 from jaxrl.algorithms.tokens.rlgf import rlgf
 from jaxrl.core.errors import UserError
 from jaxrl.core.hyper import hypers
@@ -81,3 +82,14 @@ def test_only_the_policys_own_tokens_count():
 def test_what_does_not_fit_is_refused():
     with pytest.raises(UserError, match="rlgf needs an expert as its guide"):
         rlgf(envs.make("judged_words"))
+
+
+def test_who_begins_hands_over_before_a_decision_and_not_in_the_prompt(monkeypatch):
+    """A sum has a prompt of 5 steps, and 4 steps at most for its answer."""
+    found = []
+    monkeypatch.setattr(
+        rlgf_file, "with_guide", lambda played, guide, longest, *_: found.append(longest)
+    )
+    rlgf_file.Guided().source(envs.make("addition"))
+    rlgf_file.Guided(longest=2).source(envs.make("addition"))
+    assert found == [4, 2]

@@ -19,13 +19,14 @@ T, B, TOKENS, DISCOUNT, EXPECTILE, CONSERVATIVE = 9, 6, 4, 0.7, 0.8, 0.1
 
 
 def example():
-    """Return texts with random decisions, rewards at decisions, and ends."""
+    """Return texts with random decisions, rewards at any step, and ends."""
     rng = np.random.default_rng(0)
     end = rng.integers(4, T, B)
     within = np.arange(T)[:, None] <= end
     decides = (rng.random((T, B)) < 0.6) & within
     decides[end, np.arange(B)] = True
-    reward = np.where(decides, rng.normal(size=(T, B)), 0).astype(np.float32)
+    reward = np.where(within, rng.normal(size=(T, B)), 0).astype(np.float32)
+    reward = np.where(np.cumsum(decides, 0) > 0, reward, 0)
     done = np.arange(T)[:, None] == end
     action = rng.integers(0, TOKENS, (T, B))
     legal = rng.random((T + 1, B, TOKENS)) < 0.7
@@ -65,7 +66,8 @@ def test_ilql_learns_from_the_next_decision():
         for t in np.flatnonzero(decides[:, b]):
             later = [u for u in range(t + 1, end[b] + 1) if decides[u, b]]
             following = v[later[0], b] if later else 0.0
-            target = reward[t, b] + DISCOUNT * following
+            paid = reward[t : (later or [T])[0], b].sum()
+            target = paid + DISCOUNT * following
             a = action[t, b]
             loss = ((q[t, b, :, a] - target) ** 2).sum() / 2
             gap = held[t, b, :, a].min() - v[t, b]
@@ -81,7 +83,8 @@ def test_mc_learns_returns_of_decisions():
     for b in range(B):
         places = np.flatnonzero(decides[:, b])
         for i, t in enumerate(places):
-            to_come = sum(DISCOUNT**k * reward[u, b] for k, u in enumerate(places[i:]))
+            paid = np.add.reduceat(reward[:, b], places)[i:]
+            to_come = (DISCOUNT ** np.arange(len(paid)) * paid).sum()
             a = action[t, b]
             loss = (q[t, b, 0, a] - to_come) ** 2 / 2
             loss += CONSERVATIVE * cross_entropy(q[t, b], legal[t, b], a)

@@ -59,8 +59,9 @@ CASES = [
             "low": 1.0,
             "high": 5.0,
             "mask": MASK,
+            "eligible": rng.random((T, G)) < 0.7,
         },
-        time=("log_prob", "noise", "mask"),
+        time=("log_prob", "noise", "mask", "eligible"),
     ),
     Case(
         losses.kl_cov,
@@ -134,7 +135,11 @@ def test_some_of_the_costly_tokens_lose_their_gradient():
         lost = MASK & ~kept
         assert lost.sum() == number and (lost <= eligible).all() and (kept <= MASK).all()
         assert noise[lost].max() <= min([np.inf, *noise[eligible & ~lost]])
-    none = losses.covariance_clip_mask(**x, noise=noise, share=0.5, low=1e3, high=1e4)
+    few = jnp.asarray(eligible & (np.cumsum(eligible).reshape(T, G) % 2 == 0))
+    x |= {"noise": noise, "eligible": few}  # of as many tokens, with the same covariances
+    kept = np.array(losses.covariance_clip_mask(**x, share=1.0, low=low, high=high))
+    np.testing.assert_array_equal(MASK & ~kept, few)
+    none = losses.covariance_clip_mask(**x, share=0.5, low=1e3, high=1e4)
     assert (none == MASK).all()
 
 

@@ -404,6 +404,11 @@ def check_model(env: Environment, config: Any, name: str) -> None:
     if env.goals is not None:
         raise UserError(f"{name} generates no goals, and episodes of '{env.name}' have some.")
     config.data.check_alone(name, "it learns from generated experience")
+    if env.max_steps is not None and config.generator.horizon > env.max_steps:
+        raise UserError(
+            f"generator.horizon is {config.generator.horizon}, but episodes of '{env.name}' have "
+            f"at most {env.max_steps} steps."
+        )
 
 
 def check(env: Environment, config: Any, name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -15,7 +16,8 @@ from jaxrl.algorithms.diffusion.shared.policies import (
 )
 from jaxrl.core.errors import UserError
 from jaxrl.core.hyper import MANY
-from jaxrl.core.types import Array, Environment, Key, Policy, TimeStep, Tree
+from jaxrl.core.types import Array, Environment, Key, Policy, TimeStep, Tree, struct
+from jaxrl.core.types import static as static_field
 from jaxrl.exact.tilted import has_density, tilted_law, total_variation
 from jaxrl.kit import Part, group, static
 from jaxrl.kit.groups import Optimizer, Rollouts, Torso
@@ -59,6 +61,29 @@ def value_part(env: Environment, config: Any) -> Part:
     1], with the optimizer settings `value`."""
     network = dataclasses.replace(action_denoiser(env, config.torso), size=1)
     return Part(network, denoiser_inputs(env), config.value)
+
+
+@struct
+class Cloned:
+    """Process of noise that a cloned denoiser was trained with: an agent's `extra`."""
+
+    process: str = static_field()
+
+
+def begin_as_cloned_with(process: str) -> Callable[[State, Tree], Tree]:
+    """Return `begin_as_cloned` for a model of the process of noise called `process`, which raises
+    `UserError` for one of another process."""
+
+    def adopt(state: State, other: Tree) -> Tree:
+        found = getattr(getattr(other, "extra", None), "process", process)
+        if found != process:
+            raise UserError(
+                f"The run that this one begins with cloned a model with process={found}, but what "
+                f"it goes on with must be a model with process={process}; train diffusion_bc so."
+            )
+        return begin_as_cloned(state, other)
+
+    return adopt
 
 
 def begin_as_cloned(state: State, other: Tree) -> Tree:

@@ -99,7 +99,8 @@ def unmask(logits: Logits, string: Array, step: Array, steps: int) -> Array:
     letter is masked before it."""
     alpha = jnp.broadcast_to(step / steps, string.shape[:-1])
     found = logits(string, 1 - alpha[..., 0])
-    return diffusion.unmasking_probs(found, alpha, alpha + 1 / steps)
+    after = jnp.where(step == steps - 1, 1.0, alpha + 1 / steps)  # exactly 1: no mask is left
+    return diffusion.unmasking_probs(found, alpha, after)
 
 
 def sample_strings(key: Key, logits: Logits, n: int, size: tuple[int, int], steps: int) -> Array:

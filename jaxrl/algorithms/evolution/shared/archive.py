@@ -71,8 +71,13 @@ def cells(layout: Layout) -> tuple[Cells, int]:
     and low is below high.
     """
     size = len(layout.low)
+    if not size:
+        raise UserError(
+            "The archive has no descriptors: set `descriptor` to measures of an episode, such as "
+            "[observation.0], and for each of them `low`, `high` and, without `centroids`, `cells`."
+        )
     sizes = {len(layout.high)} | (set() if layout.centroids else {len(layout.cells)})
-    if not size or sizes != {size} or not all(map(np.less, layout.low, layout.high)):
+    if sizes != {size} or not all(map(np.less, layout.low, layout.high)):
         raise UserError(
             f"The archive needs a low < high and a number of cells for each descriptor, got low="
             f"{layout.low}, high={layout.high}, cells={layout.cells}."

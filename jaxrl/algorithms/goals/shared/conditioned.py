@@ -1,7 +1,8 @@
 """Settings, networks and losses of goal-conditioned values and policies.
 
 They are those of OGBench's code (Park et al., 2024, "OGBench: Benchmarking offline goal-conditioned
-RL", arXiv:2410.20092), with two differences.
+RL", arXiv:2410.20092), but for goals and ends as below, layer normalization before the activation
+instead of after it, other initial weights, and means of policies within the bounds of actions.
 
 Values are minus the discounted number of steps to a goal (`sources.hindsight`). A state counts as
 having reached a goal where the environment says so; in OGBench it must be the very same row of the
@@ -22,6 +23,8 @@ import jax.numpy as jnp
 from jaxrl import losses
 from jaxrl.algorithms.goals.shared.data import GoalShares, Played, check_goals
 from jaxrl.core import spaces
+from jaxrl.core.errors import UserError
+from jaxrl.core.examples import example_timestep
 from jaxrl.core.spaces import Space
 from jaxrl.core.types import Array, Environment, Source, TimeStep, Transition, Tree
 from jaxrl.kit import Loss, LossOutput, Net, group, hyper, loss, static
@@ -32,7 +35,7 @@ from jaxrl.networks.dense import dense
 from jaxrl.networks.heads import Distribution, check_action_space, check_bounded
 from jaxrl.networks.initializers import initializer
 from jaxrl.networks.torsos import MLP, image_encoder
-from jaxrl.sources.hindsight import Shares, hindsight
+from jaxrl.sources.hindsight import Shares, ending_params, hindsight
 
 LARGEST_WEIGHT = 100.0  # largest weight of an imitated action: authors' code
 
@@ -211,6 +214,23 @@ def check(env: Environment, config: Any, name: str) -> None:
     """Raise `UserError` unless `env` has actions that a policy can have, and goals."""
     check_action_space(env.action_space, name)
     check_goals(env, name)
+
+
+def check_values(env: Environment, config: Any, name: str) -> None:
+    """Raise `UserError` as `check`, and if reaching a goal of `env` ends no episode."""
+    check(env, config, name)
+    check_ends(env, name, ending_params(env))
+
+
+def check_ends(env: Environment, name: str, params: Tree) -> None:
+    """Raise `UserError` if reaching a goal of `env` ends no episode with `params`."""
+    assert env.goals is not None  # `check_goals`
+    goal = jax.tree.map(lambda x: x[0], env.goals.achieved(example_timestep(env).observation))
+    if not bool(jnp.all(env.goals.outcome(goal, goal, params)[1])):
+        raise UserError(
+            f"{name} counts the steps to where a goal ends the episode, which none does in "
+            f"'{env.name}'."
+        )
 
 
 SMALL = {

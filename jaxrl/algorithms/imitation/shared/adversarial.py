@@ -188,10 +188,10 @@ def adversarial(
 
 
 def refuse_reward_scaling(config: Any, name: str) -> None:
-    """Raise `UserError` where rewards are normalized: those of the environment, which are not
-    learned from."""
+    """Raise `UserError` where rewards are normalized: those of the environment, beside which or in
+    whose place others are learned from."""
     if config.normalization.reward:
         raise UserError(
-            f"normalization.reward is on, but {name} learns from its discriminator's rewards, not "
-            "from the environment's; turn it off."
+            f"normalization.reward is on, but {name} computes rewards of its own from what it "
+            "observes, which would not be scaled; turn it off."
         )

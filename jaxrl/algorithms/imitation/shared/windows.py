@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+
 from jaxrl.algorithms.imitation.shared.adversarial import (
     Beside,
     Discriminator,
@@ -16,6 +19,9 @@ from jaxrl.algorithms.imitation.shared.demonstrations import (
 )
 from jaxrl.algorithms.policy_gradient.ppo import Config as PPOConfig
 from jaxrl.algorithms.policy_gradient.ppo import ppo
+from jaxrl.core import spaces
+from jaxrl.core.errors import UserError
+from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Batch, Environment, Source
 from jaxrl.kit import Loss, Minibatch, Net, group
 from jaxrl.kit.groups import Epochs
@@ -56,6 +62,17 @@ def source(env: Environment, config: Any) -> Source:
 def check(env: Environment, config: Adversarial, name: str) -> None:
     """Raise `UserError` where PPO or the discriminator cannot learn in `env` with `config`."""
     check_ppo(env, config, config.discriminator.passes, name)
+    if config.discriminator.penalized and not has_real_numbers(env):
+        raise UserError(
+            f"discriminator.penalized is on, but neither observations nor actions of '{env.name}' "
+            "are real numbers, so there is no gradient to penalize; turn it off."
+        )
+
+
+def has_real_numbers(env: Environment) -> bool:
+    """Return whether a discriminator has a gradient with respect to observations or actions."""
+    inputs = example_timestep(env).observation, spaces.example(env.action_space)
+    return any(jnp.issubdtype(jnp.result_type(x), jnp.floating) for x in jax.tree.leaves(inputs))
 
 
 def check_ppo(env: Environment, config: PPOConfig, passes: Epochs, name: str) -> None:

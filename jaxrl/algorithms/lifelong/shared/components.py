@@ -19,6 +19,7 @@ from jaxrl.algorithms.lifelong.shared.infer_task import add_task_to_goal, infer_
 from jaxrl.core import plugins
 from jaxrl.core.errors import UserError
 from jaxrl.core.hyper import MANY
+from jaxrl.core.spaces import Discrete
 from jaxrl.core.types import Agent, Environment, Source
 from jaxrl.kit import group, hyper, static
 from jaxrl.sources.rehearsal import rehearsal
@@ -89,11 +90,22 @@ EWC = Component(
     agent=lambda agent, env, c: ewc(agent, c.ewc.weight, c.ewc.decay, c.ewc.samples, "ewc."),
 )
 
+
+def _record_choices(settings: Any, env: Environment, config: Any) -> Any:
+    """Let PPO record what `clone` learns from. Raises `UserError` unless actions are discrete."""
+    if not isinstance(env.action_space, Discrete):
+        raise UserError(
+            f"The component replay clones logits, which only discrete actions have; '{env.name}' "
+            f"has {env.action_space!r}. Leave replay out of `components`."
+        )
+    return dataclasses.replace(
+        settings, record=tuple(dict.fromkeys((*settings.record, "logits", "value")))
+    )
+
+
 REPLAY = Component(
     "replay",
-    settings=lambda settings, env, c: dataclasses.replace(
-        settings, record=tuple(dict.fromkeys((*settings.record, "logits", "value")))
-    ),
+    settings=_record_choices,
     agent=lambda agent, env, c: clone(
         agent,
         c.ppo.rollouts.num_envs,

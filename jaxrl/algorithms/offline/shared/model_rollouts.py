@@ -3,8 +3,8 @@ recipe around a soft actor-critic's.
 
 The model is that of `dynamics_model`, which is trained first (`--warm-start`) and is frozen here.
 Its ensemble draws each step by a random member of those with the smallest error on held-out
-transitions. Observations and rewards are standardized by the data's moments, which are frozen too,
-for the model and for the actor-critic.
+transitions. Observations are standardized by the data's moments, which are frozen too, for the
+model and for the actor-critic; rewards for the model alone.
 
     @group
     class Config(InModel, edac.Config):
@@ -80,7 +80,8 @@ class Branches:
     """Ends of tasks in rollouts: those that the model predicts (learned), or the rule of the
     environment (known)."""
     dynamics: str = static("learned", choices=("learned", "true"))
-    """Dynamics of rollouts: the model's (learned), or as a diagnosis the environment's (true)."""
+    """Dynamics of rollouts: the model's (learned), or as a diagnosis the environment's (true), with
+    its rewards and ends, without elites and penalties."""
 
 
 @group
@@ -161,10 +162,18 @@ PENALTIES: dict[str, Penalty] = {
     "leave_one_out_kl": lambda mean, scale: losses.leave_one_out_kl(mean, scale).mean(-1),
 }
 
-# Ends that environments have, by their names: observations [B, D] -> bool [B].
-ENDS: dict[str, Callable[[Array], Array]] = {
-    "pendulum": lambda x: jnp.zeros(x.shape[:-1], bool),
-    "hopper": lambda x: (x[..., 0] <= 0.7) | (jnp.abs(x[..., 1]) >= 0.2),
+
+def is_fallen(x: Array, params: Any) -> Array:
+    """Return whether a hopper with observations [B, D] has fallen, bool [B]."""
+    height, tilt = x[..., 0], jnp.abs(x[..., 1])
+    fallen = (height <= params.min_height) | (height >= params.max_height)
+    return fallen | (tilt >= params.max_tilt)
+
+
+# Ends that environments have, by their names: observations [B, D] and parameters -> bool [B].
+ENDS: dict[str, Callable[[Array, Any], Array]] = {
+    "pendulum": lambda x, params: jnp.zeros(x.shape[:-1], bool),
+    "hopper": is_fallen,
 }
 
 
@@ -296,7 +305,7 @@ def model_step(env: Environment, ends: str) -> ImaginedStep:
         led: Imagined = extras[STEP]
         after = follow(timestep, led.change, led.reward, led.ended)
         if known is not None:
-            after = dataclasses.replace(after, terminated=known(after.observation))
+            after = dataclasses.replace(after, terminated=known(after.observation, env.params))
         return spaces.clip(env.action_space, action), after
 
     return step
@@ -329,13 +338,18 @@ def real_rows(config: Any) -> int:
 def check_model(env: Environment, config: Any, name: str) -> None:
     """Raise `UserError` for observations that are not one box of real numbers, and for an
     environment beside the dataset."""
+    check_observations(env, name)
+    config.data.check_alone(name, "it plays in a model")
+
+
+def check_observations(env: Environment, name: str) -> None:
+    """Raise `UserError` for observations that are not one box of real numbers."""
     space = env.observation_space
     if not isinstance(space, Box) or not jnp.issubdtype(space.dtype, jnp.floating):
         raise UserError(
             f"{name} learns a model of observations that are one box of real numbers; those of "
             f"'{env.name}' are {space!r}."
         )
-    config.data.check_alone(name, "it plays in a model")
 
 
 def check(env: Environment, config: Any, name: str) -> None:
@@ -356,6 +370,11 @@ def check(env: Environment, config: Any, name: str) -> None:
         )
     if branches.dynamics == "true":
         true_step(env)
+        if branches.ends == "known":
+            raise UserError(
+                "branches.ends is 'known', but with branches.dynamics 'true' ends are those of the "
+                "environment anyway; leave it out."
+            )
     if getattr(config, "normalization", None) and config.normalization.observation:
         raise UserError(
             f"normalization.observation is on, but {name} standardizes observations by the data's "

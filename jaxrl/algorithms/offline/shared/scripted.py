@@ -36,6 +36,7 @@ from jaxrl.datasets.transitions import from_streams
 from jaxrl.envs.goals import set_new_goals
 from jaxrl.envs.policies import expert_policy, mixed_skill, random_policy, scaled_expert
 from jaxrl.envs.wrappers import expert_channel
+from jaxrl.envs.wrappers.expert_channel import EXPERT_ACTION
 from jaxrl.evaluation.evaluate import evaluate
 
 NAMES = ("demonstrations", "scripted", "play", "conservative")
@@ -84,8 +85,13 @@ def demonstrations(env: Environment, size: int, seed: int) -> Transition:
 
 
 def bare(transitions: Transition) -> Transition:
-    """Remove the channel in which players find the expert's advice."""
-    plain = lambda timestep: dataclasses.replace(timestep, privileged=None)
+    """Remove the expert's advice from the channel in which players find it."""
+
+    def plain(timestep: TimeStep) -> TimeStep:
+        channel: Any = timestep.privileged
+        own = {name: x for name, x in channel.items() if name != EXPERT_ACTION}
+        return dataclasses.replace(timestep, privileged=own or None)
+
     return dataclasses.replace(
         transitions,
         timestep=plain(transitions.timestep),

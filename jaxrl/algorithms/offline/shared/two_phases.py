@@ -10,12 +10,12 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.algorithms.offline.shared.data import Data
+from jaxrl.algorithms.offline.shared.model_rollouts import check_observations
 from jaxrl.algorithms.policy_gradient.shared.actor_critic import policy_network
 from jaxrl.core import spaces
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.hyper import MANY, WIDE
-from jaxrl.core.spaces import Box
 from jaxrl.core.types import Array, Environment, Key, Source, TimeStep, Tree
 from jaxrl.kit import Loss, Net, Part, Recipe, Update, group, hyper, static
 from jaxrl.kit.acting import choose
@@ -153,10 +153,6 @@ def dataset_source(env: Environment, config: TwoPhases) -> Source:
 
 def check(env: Environment, config: TwoPhases, name: str) -> None:
     """Raise `UserError` for an action space without a policy head, or observations that are not one
-    Box."""
+    box of real numbers."""
     check_action_space(env.action_space, name)
-    if not isinstance(env.observation_space, Box):
-        raise UserError(
-            f"{name} learns a model of observations that are one Box; those of '{env.name}' are "
-            f"{env.observation_space!r}."
-        )
+    check_observations(env, name)

@@ -8,10 +8,10 @@ pairs. `judged_by` puts it in the place of the environment's judge for any recip
 answers in its update; there the model is frozen:
 
     @group
-    class Config(inpo.Config):
+    class Config(egpo.Config):
         preference: PreferenceModel = PreferenceModel()
 
-    builder = on_preferences("inpo_on_preferences", inpo.inpo, Config)
+    builder = on_preferences("egpo_on_preferences", egpo.egpo, Config)
     both = stages(preference_model(env, first), steps, builder(env, second))
 """
 
@@ -36,7 +36,7 @@ from jaxrl.algorithms.preferences.shared.reward_models import Reading, reading_o
 from jaxrl.algorithms.tokens.shared.answers import blank_memory
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.judges import win_probabilities
-from jaxrl.core.types import Array, Batch, Environment, Key, Policy, TimeStep
+from jaxrl.core.types import Array, Batch, Environment, Key, Policy, Source, TimeStep
 from jaxrl.exact.answers import Answers
 from jaxrl.kit import AlgorithmBuilder, Net, Part, Recipe, group, static
 from jaxrl.kit.state import State, Trained
@@ -163,14 +163,26 @@ def on_preferences(
 ) -> AlgorithmBuilder:
     """Return the builder `name`: `builder`, which learns from a preference model.
 
-    builder: of token policies that compare their answers in an update, such as `inpo`.
+    builder: of token policies that compare their answers in an update, such as `egpo`; one whose
+        source compares them, such as `inpo`, raises `UserError` when it is built.
     Config: its settings with a group `preference`, a `PreferenceModel`.
     changes: as in `AlgorithmBuilder.variant`.
     """
-    changes = {"measure": measure_judged, "goes_on_from": "preference_model", **changes}
     plain = changes.pop("recipe", builder.recipe)
 
     def recipe(env: Environment, config: Any, **options: Any) -> Recipe:
         return judged_by(lambda env: plain(env, config, **options), env, config)
+
+    def source(env: Environment, config: Any) -> Source:
+        """Return the source, which would compare answers by the environment's judge, not by the
+        model: without a judge it raises an error."""
+        return builder.source(dataclasses.replace(env, judge=None), config)
+
+    changes = {
+        "source": source,
+        "measure": measure_judged,
+        "goes_on_from": "preference_model",
+        **changes,
+    }
 
     return builder.variant(name, Config=Config, recipe=recipe, **changes)

@@ -208,6 +208,20 @@ def combine_scores(config: Any, hyper: Any, scores: Array) -> Array:
     return COMBINATIONS[config.reward.combine](h, jnp.moveaxis(scores, 0, -1))
 
 
+def combine_sums(config: Any, hyper: Any, scores: Array, ended: Array) -> Array:
+    """Return rewards [T, B] of tokens whose sums are the combined scores of whole answers.
+
+    Each token has the mean of its scores by all members, and the last one what is missing, since
+    most combinations of sums are no sums of combinations.
+
+    scores: of tokens by each member, [M, T, B]. ended: which tokens are the last ones, [T, B].
+    config, hyper: as in `combine_scores`.
+    """
+    mean = scores.mean(0)
+    missing = combine_scores(config, hyper, scores.sum(1)) - mean.sum(0)
+    return mean + jnp.where(ended, missing, 0)
+
+
 class Reward(Protocol):
     """Function that pays for whole answers in the environment's place."""
 
@@ -250,7 +264,8 @@ def judged_by(
 
     The reward model is the part `reward`, taken over from `reward_model` in a warm start, with the
     policy that wrote its pairs: policy and reference begin as that one, and a separate critic as
-    the first reward model. Logs `disagreement`, the mean deviation between members.
+    the first reward model, or as the policy if that model reads anything but the answer alone. Logs
+    `disagreement`, the mean deviation between members.
     """
     network = reward_network_of(env, config)
     check_reads(env, config, "A reward model")
@@ -262,7 +277,11 @@ def judged_by(
         reading = reading_of(batch).with_instruction(instruct)
         scores = score_tokens(net, reading, batch.mask, config.reward.dense)
         disagreement = scores.sum(1).std(0).mean()
-        return combine_scores(config, net.hyper, scores), {"disagreement": disagreement}
+        if config.reward.dense:
+            paid = combine_sums(config, net.hyper, scores, batch.mask & reading.after.done)
+        else:
+            paid = combine_scores(config, net.hyper, scores)
+        return paid, {"disagreement": disagreement}
 
     def adopt(state: State, other: Tree) -> Tree:
         if not isinstance(other, State) or PART not in other.parts:
@@ -271,8 +290,9 @@ def judged_by(
             return recipe.adopt(state, other)
         copy = functools.partial(jax.tree.map, jnp.copy)
         writer, judges = other.parts["actor_critic"].params, other.parts[PART].params
-        begun = {"actor_critic": writer, PART: judges}
-        begun["critic"] = jax.tree.map(lambda x: x[0], judges)
+        reads_text = config.reward.reads == "text" and instruct is instruct_nothing
+        critic = jax.tree.map(lambda x: x[0], judges) if reads_text else writer
+        begun = {"actor_critic": writer, PART: judges, "critic": critic}
 
         def begin(name: str, own: Trained) -> Trained:
             if name not in begun:

@@ -141,6 +141,13 @@ class Segments:
             raise UserError(
                 f"'{env.name}' runs on the host, where no data are played; name a dataset."
             )
+        if env.max_steps is not None and self.length > env.max_steps:
+            raise UserError(
+                f"segments.length is {self.length}, but episodes of '{env.name}' have at most "
+                f"{env.max_steps} steps."
+            )
+        if self.held_out == 1:
+            raise UserError("segments.held_out is 1, which leaves no episode to learn from.")
         advised = expert_channel(env)
         streams = min(STREAMS, max(1, self.data_size // self.length))
         source = rollouts(advised, streams, -(-self.data_size // streams))

@@ -291,8 +291,19 @@ def keep_missing(own: State, other: State) -> State:
     return dataclasses.replace(other, parts={**own.parts, **other.parts}, extra=own.extra)
 
 
+def check_groups(answers: int) -> None:
+    """Raise `UserError` for groups of one answer, which has no other to be compared with."""
+    if answers < 2:
+        raise UserError(
+            f"groups.answers is {answers}, but an answer is compared with the others of its group; "
+            "choose at least 2."
+        )
+
+
 def judge_by_groups(advantage: Advantage, answers: int) -> Judge:
-    """Return a function that judges answers by the returns of their group of `answers`."""
+    """Return a function that judges answers by the returns of their group of `answers`. Raises
+    `UserError` for groups of one answer."""
+    check_groups(answers)
 
     def judge(net, batch):
         reward = batch.transitions.reward
@@ -376,6 +387,8 @@ def on_episodes(
     """
     network = token_network(env, config) if network is None else network
     unit = Unit(sequences=True, columns=max(loss.unit.columns for loss in losses))
+    if all(loss.unit != STEP for loss in losses):
+        check_average(config)
     if config.packed:
         check_packing(config, losses)
 
@@ -451,6 +464,15 @@ def token_scores(env: Environment) -> Mapping[str, str]:
     """Return what a token policy is judged by besides its return: how many of its answers are
     right, where the environment says which are."""
     return {"success": "pass@1"} if "success" in (example_timestep(env).metrics or {}) else {}
+
+
+def check_average(config: Any) -> None:
+    """Raise `UserError` if settings say how to average token losses where answers have losses."""
+    if config.average != "token":
+        raise UserError(
+            f"average is '{config.average}', but losses are of whole answers, which count alike; "
+            "leave it out."
+        )
 
 
 def check(env: Environment, config: Any, name: str, unit: Unit = SEQUENCE) -> None:

@@ -91,15 +91,6 @@ def conservative_term(net: Net, x: Valued) -> Array:
     return losses.cql(heads, chosen).sum(-1)
 
 
-def value_at_next_decision(x: Valued, value: Array) -> Array:
-    """Return V [T, B] where the agent decides next after each step, 0 if it does not any more.
-
-    value: [T + 1, B].
-    """
-    place = next_place(x.decides)
-    return jnp.where(place < len(place), jnp.take_along_axis(value, place, 0), 0)
-
-
 def next_place(marked: Array) -> Array:
     """Return for each step of texts, bool [T, B], the next one after it that is marked; T where
     there is none."""
