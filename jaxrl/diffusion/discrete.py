@@ -28,5 +28,6 @@ def unmasking_probs(logits: Array, alpha: Array, next_alpha: Array) -> Array:
     Example: `diffusion.unmasking_probs(logits, alpha, next_alpha)`
     """
     reveal = jnp.expand_dims((next_alpha - alpha) / (1 - alpha), -1)
+    masked = jnp.expand_dims((1 - next_alpha) / (1 - alpha), -1)  # exactly 0 at the end
     prob = reveal * jax.nn.softmax(logits)
-    return jnp.concatenate([prob, jnp.broadcast_to(1 - reveal, (*prob.shape[:-1], 1))], -1)
+    return jnp.concatenate([prob, jnp.broadcast_to(masked, (*prob.shape[:-1], 1))], -1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -18,6 +19,7 @@ from jaxrl.kit.exploration import NO_NOISE, choose_with_noise
 from jaxrl.kit.groups import EpsilonGreedy, OrnsteinUhlenbeck, Sampling, StateDependentNoise
 from jaxrl.kit.net import Net
 from jaxrl.kit.recipe import Act
+from jaxrl.kit.state import State
 from jaxrl.networks.heads import ILLEGAL, Categorical, ReadOut
 
 
@@ -171,6 +173,18 @@ def random_at_first(act: Act, space: Space) -> Act:
         return action, memory, extras
 
     return random_or_not
+
+
+def adopt_as_updated(delay: int = 1) -> Callable[[State, Tree], Tree]:
+    """Return an `adopt` for what acts by `random_at_first`: the other agent's state counts as
+    updated, `delay` times, so that in a warm start the adopted policy plays the warm-up."""
+
+    def adopt(state: State, other: Tree) -> Tree:
+        if not isinstance(other, State):
+            return other  # which will not fit
+        return dataclasses.replace(other, updates=jnp.full_like(other.updates, delay))
+
+    return adopt
 
 
 def temper(

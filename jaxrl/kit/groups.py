@@ -215,7 +215,8 @@ class Replay:
     capacity: int = static(100_000, low=1)
     """Number of transitions that are kept."""
     warmup: int = static(1000, low=0)
-    """Environment steps by the initial policy before the first update."""
+    """Environment steps before the first update, by the initial policy (of TD3 and ARO-DDPG: at
+    random)."""
     num_shards: int = static(1, low=1)
     """Number of logical shards of the environments: at most so many devices can share a run."""
 
@@ -277,8 +278,7 @@ class Epochs:
     powers of two), or auto (bijection where possible)."""
     chunk_rows: int = static(-1, low=-1)
     """Number of rows of a minibatch whose gradient is computed at once; 0 for all, -1 for what
-    suits
-    the device (2048 on a CPU, all elsewhere)."""
+    suits the device (2048 on a CPU, all elsewhere)."""
 
     def check(self, num_envs: int, num_steps: int, num_shards: int = 1, unit: Unit = STEP) -> None:
         """Raise `UserError` where a window [num_steps, num_envs] does not divide into minibatches

@@ -244,17 +244,25 @@ class Net:
             shares = jax.tree.map(unit.spread, shares)
         axis, chunk = self._rows
 
-        def objective(params, data):
+        def objective(params, data, number):
             x, elements, (mask, weight) = data
+            own = lambda: self.key(loss.name)
+            seed = own if number is None else lambda: jax.random.fold_in(own(), number)
             whole = {n: with_shared(p, self.parts[n].params) for n, p in params.items()}
-            net = self.with_params(**whole).replace(_seed=lambda: self.key(loss.name))
+            net = self.with_params(**whole).replace(_seed=seed)
             if by_unit:
                 x = Minibatch(x, elements)
                 mask, weight = jax.tree.map(unit.gather, (mask, weight))
             output = as_output(loss(net, x))
             if by_unit:
                 _check_metrics(loss, output)
-            kept = None if chunk else (output.priority, output.aux, output.state)
+            kept = output.priority, output.aux, output.state
+            if chunk and any(x is not None for x in kept):
+                raise UserError(
+                    f"The loss '{loss.name}' has a priority, aux or a state, which the chunks of a "
+                    "minibatch would lose; set chunk_rows to 0."
+                )
+            kept = None if chunk else kept
             total, means, drift = _average(loss.name, output, mask, weight, chunk > 0)
             return total, (means, drift, kept)
 
@@ -309,6 +317,10 @@ class Net:
         arrays = (window.x, window.mask, window.weight)
         rows = minibatches.to_rows(arrays, shards, unit)
         size = jax.tree.leaves(rows)[0].shape[1]
+        if size % settings.minibatches:
+            raise UserError(
+                f"{size} {unit} per shard do not divide into minibatches={settings.minibatches}."
+            )
         steps = max(x.shape[0] for x in jax.tree.leaves(arrays)) if unit.sequences else 1
         per_minibatch = size * shards // settings.minibatches
         chunk = minibatches.chunk(settings.chunk_rows, per_minibatch, steps * unit.columns)

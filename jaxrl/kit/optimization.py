@@ -76,9 +76,12 @@ def accumulated_gradient(
     rows: int,
     used: Array | None = None,
 ) -> tuple[Tree, Any]:
-    """The gradient and the auxiliary output of `loss(params, data)`, both means over `data`'s
-    `axis`, computed on at most `rows` of it at a time (on all at once if `rows` is 0): what fits
-    the processor's cache is faster. Exact up to rounding where `loss` is a mean of rows.
+    """The gradient and the auxiliary output of `loss(params, data, number)`, both means over
+    `data`'s `axis`, computed on at most `rows` of it at a time (on all at once if `rows` is 0):
+    what fits the processor's cache is faster. Exact up to rounding where `loss` is a mean of rows.
+
+    `number` is that of a chunk, so that what is drawn differs from one to the next; None where all
+    is computed at once.
 
     used: int32 [], number of leading rows that count; the others add 0 to the means. What lies
         wholly beyond them is not computed. None: all.
@@ -88,7 +91,7 @@ def accumulated_gradient(
     gradient = jax.grad(loss, has_aux=True)
     size = jax.tree.leaves(data)[0].shape[axis]
     if rows == 0 or size <= rows:
-        return gradient(params, data)
+        return gradient(params, data, None)
     if size % rows:
         raise UserError(f"A minibatch of {size} rows does not split into chunks of {rows}.")
     chunks = size // rows
@@ -97,15 +100,16 @@ def accumulated_gradient(
         x = x.reshape(*x.shape[:axis], chunks, rows, *x.shape[axis + 1 :])
         return jnp.moveaxis(x, axis, 0)
 
-    def add(total, chunk):
-        return jax.tree.map(jnp.add, total, gradient(params, chunk))
+    def add(total, number, chunk):
+        return jax.tree.map(jnp.add, total, gradient(params, chunk, number))
 
     pieces = jax.tree.map(split, data)
     piece = lambda i: jax.tree.map(lambda x: x[i], pieces)
-    total = trees.zeros(jax.eval_shape(gradient, params, piece(0)))
+    total = trees.zeros(jax.eval_shape(gradient, params, piece(0), jnp.int32(0)))
     if used is None:
-        total, _ = jax.lax.scan(lambda total, chunk: (add(total, chunk), None), total, pieces)
+        numbered = jnp.arange(chunks), pieces
+        total, _ = jax.lax.scan(lambda total, item: (add(total, *item), None), total, numbered)
     else:
-        number = -(-used // rows)
-        total = jax.lax.fori_loop(0, number, lambda i, total: add(total, piece(i)), total)
+        count = -(-used // rows)
+        total = jax.lax.fori_loop(0, count, lambda i, total: add(total, i, piece(i)), total)
     return jax.tree.map(lambda x: x / chunks, total)

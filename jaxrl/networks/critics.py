@@ -51,8 +51,9 @@ class _ActionValue(nn.Module):
 
 
 class ActionValues(nn.Module):
-    """Values of one action at a time step by an ensemble of `members` (E) networks that share no
-    weights: time step [...], action [..., *shape] -> [..., E].
+    """Values of one action at a time step by an ensemble of `members` (E) networks, which share
+    the convolutions of pictures and no other weights: time step [...], action [..., *shape] ->
+    [..., E].
 
     With `outputs` (K) each network returns that many numbers instead of one value, [..., K, E].
     The action is an input of the networks, so the action space can be of any kind.

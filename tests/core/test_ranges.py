@@ -48,7 +48,7 @@ def assert_refused(sentence, **changes):
 
 
 def test_a_setting_that_may_be_none_is_a_whole_number_where_its_lowest_one_is():
-    assert_refused("pool is 2.5; it must be a whole number, at least 1.", pool=2.5)
+    assert_refused("pool is 2.5; it must be a whole number.", pool=2.5)
     check(Config(pool=3))
 
 

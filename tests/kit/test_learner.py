@@ -369,6 +369,28 @@ def test_a_loss_may_be_a_sum_with_a_count_of_its_own():
         update_once(make(losses=(loss,), update=update), windows(4, 4))
 
 
+@pytest.mark.parametrize("rows", [0, 4])
+def test_every_row_has_noise_of_its_own_in_chunks_too(rows):
+    """The mean over rows of noise times a weight has the mean noise as its gradient; so many rows
+    that four draws, repeated, would have twice its deviation."""
+    noisy = lambda net, x: (
+        net.a(0 * x.observation) * jax.random.normal(net.key("n"), x.reward.shape)
+    )
+    loss = Loss(noisy, ("a",), "loss")
+    passes = Passes(epochs=1, minibatches=1, chunk_rows=rows)
+    update = lambda net, data: net.epochs(passes, data, lambda net, x: net.descend(loss, x))
+    state, _ = update_once(make(losses=(loss,), update=update), windows(64, 64))
+    assert abs(float(weights(state)[0])) < 0.5 * 4 / 64  # 4 deviations; 4 draws: a quarter
+
+
+def test_chunks_that_would_lose_what_a_loss_returns_are_refused():
+    loss = Loss(lambda net, x: LossOutput(square(net, x), aux=x.reward), ("a",), "loss")
+    passes = Passes(epochs=1, minibatches=1, chunk_rows=4)
+    update = lambda net, data: net.epochs(passes, data, lambda net, x: net.descend(loss, x))
+    with pytest.raises(UserError, match="has a priority, aux or a state, which the chunks"):
+        update_once(make(losses=(loss,), update=update), windows(4, 4))
+
+
 def test_a_gradient_step_sees_what_it_is_given_with_its_own_mask():
     """Two values for a batch of three: pairs, whose mask is theirs."""
     paired = Loss(lambda net, x: 0.5 * jnp.square(net.a(jnp.zeros(2, int)) - x), ("a",), "loss")

@@ -78,7 +78,7 @@ def test_names():
         plain_optimizer("adm")
 
 
-def loss(params, data):
+def loss(params, data, number):
     error = data["x"] @ params["w"] + params["b"] - data["y"]
     return (error**2).mean(), {"error": jnp.abs(error).mean()}
 
@@ -90,7 +90,7 @@ def test_chunks_add_up_to_the_whole(axis, shape, rows):
         "x": jax.random.normal(jax.random.key(0), (*shape, 3)),
         "y": jax.random.normal(jax.random.key(1), shape),
     }
-    whole, info = jax.grad(loss, has_aux=True)(PARAMS, data)
+    whole, info = jax.grad(loss, has_aux=True)(PARAMS, data, None)
     gradient, chunked_info = accumulated_gradient(loss, PARAMS, data, axis, rows)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), gradient, whole)
     np.testing.assert_allclose(chunked_info["error"], info["error"], rtol=1e-6)
@@ -109,6 +109,15 @@ def test_chunks_beyond_what_is_used_are_not_computed(used):
     alone, _ = accumulated_gradient(loss, PARAMS, head, 0, 0)  # a mean over fewer rows
     expected = jax.tree.map(lambda x: x * count / 12, alone)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), gradient, expected)
+
+
+@pytest.mark.parametrize("used", [None, 12])
+def test_each_chunk_has_a_number(used):
+    number = lambda params, data, number: (params["w"].sum() * 0.0, number.astype(jnp.float32))
+    data = {"x": jnp.ones((12, 3))}
+    used = used if used is None else jnp.int32(used)
+    _, mean = accumulated_gradient(number, {"w": jnp.ones(2)}, data, 0, 4, used)
+    assert mean == (0 + 1 + 2) / 3
 
 
 def test_chunks_that_do_not_divide():

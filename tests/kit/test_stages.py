@@ -73,6 +73,19 @@ def test_the_warm_up_of_a_replay_is_played_by_the_adopted_policy():
     np.testing.assert_array_equal(action, x.action)
 
 
+@pytest.mark.slow
+def test_the_adopted_policy_plays_also_where_a_new_one_would_act_at_random():
+    sizes = {"batch_size": 4, "capacity": 32, "warmup": 8, "num_steps": 2, "hidden": (4,)}
+    env = envs.make("pendulum")
+    learner = algorithms.td3(env, sizes | {"num_envs": 2, "exploration_noise": 0.0})
+    begun = start(stages(learner, 5, learner), random.key(0)).state
+    fresh = types.SimpleNamespace(env_steps=jnp.float32(0))
+    x = learner.source.sample(begun.source, fresh, random.key(1)).transitions
+    policy = learner.policy(begun)
+    action, _, _ = policy.act(policy.state, x.timestep, (), random.key(2), True)
+    np.testing.assert_allclose(action, x.action, atol=1e-6)
+
+
 def test_what_does_not_fit_is_said_in_one_sentence():
     with pytest.raises(UserError, match="must be at least 1, got 0"):
         stages(ppo(4), 0, ppo(4))

@@ -20,7 +20,7 @@ from jaxrl import losses
 from jaxrl.algorithms.continuous_control.shared import deterministic
 from jaxrl.core.types import Environment
 from jaxrl.kit import AlgorithmBuilder, LossOutput, Part, Recipe, group, loss, static
-from jaxrl.kit.acting import add_drifting_noise, random_at_first
+from jaxrl.kit.acting import add_drifting_noise, adopt_as_updated, random_at_first
 from jaxrl.kit.groups import Optimizer, OrnsteinUhlenbeck, Replay, Torso
 from jaxrl.networks.heads import scale
 from jaxrl.networks.scalars import Number
@@ -88,6 +88,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         plain,
         parts={**plain.parts, "rate": Part(Number(), (), config.rate)},
         memory=lambda n: jnp.zeros((n, *space.shape)),  # type: ignore[union-attr]
+        adopt=adopt_as_updated(config.delay),
     )
 
 

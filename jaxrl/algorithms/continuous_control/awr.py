@@ -40,6 +40,7 @@ from jaxrl.networks.critics import Value
 from jaxrl.networks.heads import check_action_space, gaussian, scale
 from jaxrl.sources import recent
 from jaxrl.sources.ring import take
+from jaxrl.sources.rollouts import check_shards
 
 SMALLEST = 1e-5  # added to the standard deviation of advantages
 
@@ -182,8 +183,11 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
 
 def check(env: Environment, config: Config, name: str) -> None:
-    """Raise `UserError` for an action space without a policy head."""
+    """Raise `UserError` for an action space without a policy head, and for environments or batches
+    that do not divide into the shards."""
     check_action_space(env.action_space, name)
+    x = config.rollouts
+    check_shards(x.num_shards, num_envs=x.num_envs, batch_size=config.batch_size)
 
 
 awr = AlgorithmBuilder(

@@ -67,7 +67,6 @@ def recipe(
     """
     sample = soft.sample_in_half_widths(env.action_space)
     noise = getattr(config, "gsde", NO_NOISE)  # a variant without a replay buffer explores nothing
-    size = soft.action_size(env.action_space)
 
     def sampled_values(net, timestep):
         action, log_prob = sample(net.actor(timestep), net.key())
@@ -95,13 +94,7 @@ def recipe(
         output = LossOutput(error, {"entropy": -log_prob}, aux=log_prob)
         return add_terms(output, net, x, actor_terms)
 
-    @loss("temperature")
-    def temperature_loss(net, x):
-        """Compute alpha (entropy - target) for the actions that `actor_loss` drew (equation 18)."""
-        temperature, log_prob = net.temperature(), net.aux[actor_loss]
-        error = losses.sac_temperature(temperature, log_prob, net.hyper.target_entropy * size)
-        return LossOutput(error, {"temperature": temperature})
-
+    temperature_loss = soft.temperature_loss(env.action_space, actor_loss)
     plain = soft.soft_actor_critic(
         env,
         soft.actor_network(env, config.torso, noise=noise),

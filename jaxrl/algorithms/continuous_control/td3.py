@@ -8,6 +8,7 @@ wide as in their code (400 and 300 in section 6.1).
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,7 +24,7 @@ from jaxrl.algorithms.continuous_control.shared.hooks import (
 from jaxrl.algorithms.continuous_control.shared.target_smoothing import Cautious, td3_target
 from jaxrl.core.types import Array, Environment
 from jaxrl.kit import Act, AlgorithmBuilder, LossOutput, Recipe, group, loss
-from jaxrl.kit.acting import add_gaussian_noise, random_at_first
+from jaxrl.kit.acting import add_gaussian_noise, adopt_as_updated, random_at_first
 from jaxrl.kit.groups import Optimizer, Replay
 from jaxrl.networks.heads import scale
 
@@ -89,7 +90,7 @@ def recipe(
         return add_terms(improvement(net, x), net, x, actor_terms)
 
     noisy = add_gaussian_noise("actor", space, scale(space)[1])  # type: ignore[arg-type]
-    return deterministic.deterministic_actor_critic(
+    plain = deterministic.deterministic_actor_critic(
         env,
         config.torso,
         act or random_at_first(noisy, space),
@@ -100,6 +101,7 @@ def recipe(
         config.delay,
         layer_norm,
     )
+    return plain if act else dataclasses.replace(plain, adopt=adopt_as_updated(config.delay))
 
 
 td3 = AlgorithmBuilder("td3", Config, recipe, check=deterministic.check)

@@ -132,8 +132,8 @@ def critic_network(
     """Return an ensemble of critics.
 
     outputs: numbers that each critic predicts for an action, [..., outputs, members]; 0 for one
-    value,
-        [..., members]. normalization: of each layer, as `MLP` takes it.
+        value, [..., members].
+    normalization: of each layer, as `MLP` takes it.
     """
     return ActionValues(
         env.observation_space,

@@ -99,7 +99,7 @@ def unmask(logits: Logits, string: Array, step: Array, steps: int) -> Array:
     letter is masked before it."""
     alpha = jnp.broadcast_to(step / steps, string.shape[:-1])
     found = logits(string, 1 - alpha[..., 0])
-    after = jnp.where(step == steps - 1, 1.0, alpha + 1 / steps)  # exactly 1: no mask is left
+    after = jnp.where(step == steps - 1, 1.0, alpha + 1 / steps)  # no mask is left
     return diffusion.unmasking_probs(found, alpha, after)
 
 
