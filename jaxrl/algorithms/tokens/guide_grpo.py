@@ -85,6 +85,7 @@ def guide_loss(net: Net, x: Sample) -> LossOutput:
     clipped = losses.clipped_surrogate(now.log_prob, x.log_prob, x.advantage, h.clip)
     shaped = shaped_surrogate(now.log_prob, x.log_prob, x.advantage, h.shaping)
     output = token_output(net, x, now, jnp.where(x.target > 0, shaped, clipped))
+    assert output.drift is not None  # `token_output`
     # What hinted answers are away from the policy with the hint is no drift of the policy.
     drift = jnp.where(x.target > 0, 0.0, output.drift)
     metrics = {**output.metrics, "approximate_kl": drift}
