@@ -36,11 +36,11 @@ class Data:
     environment steps if there is an environment, else gradient steps."""
 
     name: str = "medium-replay"
-    """Dataset, made at first use: random, medium, expert, medium-replay, mixed, state-hole or
-    action-hole; demonstrations, scripted, play or conservative (of environments with an expert);
-    imaginary or all-tasks (of point mazes). Or the path of a file (Minari's, D4RL's or Parquet), or
-    empty for none. Mixed (or medium-expert) has steps of medium and of expert, and those with a
-    hole are medium-replay without a region."""
+    """Dataset made at first use, path of a file (Minari's, D4RL's or Parquet), or empty for none.
+    Made are random, medium, expert, medium-replay, mixed, state-hole and action-hole;
+    demonstrations, scripted, play and conservative (of environments with an expert); imaginary and
+    all-tasks (of point mazes). Mixed (or medium-expert) has steps of medium and of expert, and
+    those with a hole are medium-replay without a region."""
     size: int = static(50_000, low=1)
     """Number of steps in a dataset that is made."""
     seed: int = static(0, low=0, high=2**32 - 1)
