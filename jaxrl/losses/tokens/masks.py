@@ -87,7 +87,7 @@ def covariance_clip_mask(
     low: Array | float,
     high: Array | float,
     mask: Array | None = None,
-    eligible: Array | None = None,
+    eligible_mask: Array | None = None,
 ) -> Array:
     """Mask of the tokens that keep their gradient; some that cost much entropy lose it.
 
@@ -101,7 +101,7 @@ def covariance_clip_mask(
       share: the fraction of all tokens that lose their gradient.
       low, high: scalars.
       mask: broadcasts to [T, ...], true where a token counts; None: all.
-      eligible: broadcasts to [T, ...], true where a token may lose its gradient, as those that
+      eligible_mask: broadcasts to [T, ...], true where a token may lose its gradient, as those that
         PPO's clip does not stop anyway; None: all.
     Returns: [T, ...], boolean; false where the mask is false.
     Gradients: none.
@@ -112,7 +112,9 @@ def covariance_clip_mask(
     """
     covariance = token_covariance(log_prob, advantage, mask)
     allowed = _full_mask(covariance, mask)
-    chosen = allowed & (covariance > low) & (covariance < high) & _full_mask(covariance, eligible)
+    chosen = (
+        allowed & (covariance > low) & (covariance < high) & _full_mask(covariance, eligible_mask)
+    )
     return allowed & ~_smallest(noise, chosen, _token_count(share, allowed))
 
 

@@ -151,7 +151,7 @@ def test_they_need_strings():
 
 @pytest.mark.parametrize("steps", [8, 50, 100])
 def test_no_mask_is_left_after_the_last_step(steps):
-    """In float32 1 / steps and the rest of the time differ with some numbers of steps."""
+    """The rest of the time and 1 / steps differ by rounding with some numbers of steps."""
     string = jnp.zeros((1, LENGTH, LETTERS + 1)).at[..., -1].set(1)
     logits = lambda string, level: jnp.zeros((1, LENGTH, LETTERS))
     found = jax.jit(lambda step: shared.unmask(logits, string, step, steps))(steps - 1.0)

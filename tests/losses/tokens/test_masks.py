@@ -59,9 +59,9 @@ CASES = [
             "low": 1.0,
             "high": 5.0,
             "mask": MASK,
-            "eligible": rng.random((T, G)) < 0.7,
+            "eligible_mask": rng.random((T, G)) < 0.7,
         },
-        time=("log_prob", "noise", "mask", "eligible"),
+        time=("log_prob", "noise", "mask", "eligible_mask"),
     ),
     Case(
         losses.kl_cov,
@@ -136,7 +136,7 @@ def test_some_of_the_costly_tokens_lose_their_gradient():
         assert lost.sum() == number and (lost <= eligible).all() and (kept <= MASK).all()
         assert noise[lost].max() <= min([np.inf, *noise[eligible & ~lost]])
     few = jnp.asarray(eligible & (np.cumsum(eligible).reshape(T, G) % 2 == 0))
-    x |= {"noise": noise, "eligible": few}  # of as many tokens, with the same covariances
+    x |= {"noise": noise, "eligible_mask": few}  # of as many tokens, with the same covariances
     kept = np.array(losses.covariance_clip_mask(**x, share=1.0, low=low, high=high))
     np.testing.assert_array_equal(MASK & ~kept, few)
     none = losses.covariance_clip_mask(**x, share=0.5, low=1e3, high=1e4)
