@@ -42,6 +42,7 @@ OWN = {  # what needs hints, tools, or steps that are checked
     "spear": envs.make("lookup"),
     "spectral_po": COUNTDOWN,
 }
+WITHOUT_BONUS = {"refuel"}  # which refuses one
 READ_AFTER = {("archer", "critic")}  # values that are read where an utterance has ended
 SETTINGS = {
     "recurrent": 0, "transformer": 0, "prompts": 4, "answers": 4, "num_envs": 16, "k": 2,
@@ -77,6 +78,8 @@ def update(name, **changes):
     """Return the parts of an agent after an update by an algorithm."""
     builder, kind = registry.builder(name)
     config = kind()
+    if name in WITHOUT_BONUS:
+        changes = {"entropy_weight": 0.0} | changes
     for setting, value in (SETTINGS | changes).items():
         with contextlib.suppress(UserError):  # not a setting of this algorithm
             config = replace(config, {setting: value})
