@@ -11,9 +11,9 @@ so a problem with a wrong answer, which the solver does not find, earns nothing.
 by GRPO in groups of problems and of answers to one problem.
 
 A problem with no more than `lowest_pass_rate` of agreeing answers teaches the solver nothing
-either. As in the authors' code, of which the standard deviation of a group is the sample's and here
-the population's; which learns nothing at all in an update without a problem in between, and
-remembers the problems of other updates alone; here every problem is remembered. Their other mode,
+either. As in the authors' code, but for three things: a group's standard deviation is the sample's
+there and the population's here; there an update without a problem in between is skipped, and the
+problems of other updates alone are remembered, here all of them are. Their other mode,
 in which one policy learns for several updates while the other one waits and answers come to earlier
 problems, is left out.
 """

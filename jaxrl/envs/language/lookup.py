@@ -47,7 +47,7 @@ def lookup(keys: int = 8, hops: int = 2) -> Environment:
 
     A fifth of the N H questions is held out: `held_out` (False) asks these instead of the others.
     Without calls no policy is right with more than 1 / N after one pointer or (2 N - 1) / N^2 after
-    two, which may lead back; after more, pointers lead back more often (0.28 of 4 with 8 keys).
+    two, which may lead back; after more it is the chance that they lead back.
     With calls the expert always is right. In the manner of the tool environments of
     Zeng et al., 2025, arXiv:2505.11821 (MT-GRPO), whose tool is a search. Raises `UserError` unless
     2 <= keys <= 26 and 1 <= hops <= 9.

@@ -219,14 +219,9 @@ def check(env: Environment, config: Any, name: str) -> None:
 def check_values(env: Environment, config: Any, name: str) -> None:
     """Raise `UserError` as `check`, and if reaching a goal of `env` ends no episode."""
     check(env, config, name)
-    check_ends(env, name, ending_params(env))
-
-
-def check_ends(env: Environment, name: str, params: Tree) -> None:
-    """Raise `UserError` if reaching a goal of `env` ends no episode with `params`."""
     assert env.goals is not None  # `check_goals`
     goal = jax.tree.map(lambda x: x[0], env.goals.achieved(example_timestep(env).observation))
-    if not bool(jnp.all(env.goals.outcome(goal, goal, params)[1])):
+    if not bool(jnp.all(env.goals.outcome(goal, goal, ending_params(env))[1])):
         raise UserError(
             f"{name} counts the steps to where a goal ends the episode, which none does in "
             f"'{env.name}'."
