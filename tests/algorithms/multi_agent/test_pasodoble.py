@@ -96,9 +96,10 @@ def test_each_role_has_the_advantage_of_its_group():
 @pytest.mark.slow
 @pytest.mark.parametrize("floor", [0.0, 1.0])
 def test_answers_to_problems_that_nobody_solves_teach_nothing(floor):
-    env, config = registry.tiny("pasodoble")
+    _, config = registry.tiny("pasodoble")
     changes = {"lowest_pass_rate": floor, "prompts": 16, "answers": 4}
-    algorithm = pasodoble(env, replace(config, changes))
+    # Sums are given, since a beginner would pose none.
+    algorithm = pasodoble(envs.make("posed_sums", terms=2, given=2), replace(config, changes))
     begun = start(algorithm, random.key(0))
     after, _ = train(algorithm, begun, 1)
     solver = lambda run: run.state.agent.parts["actor_critic"].params["params"]["speakers_1"]
