@@ -8,10 +8,10 @@ legal actions,
     1/2 (y - Q(s, u))^2 + alpha (log(exp Q(s, u) + sum_i exp Q(s, u_i)) - Q(s, u))
 
 where Q is the team's value, and y is the target of double QMIX. With `alpha` 0 it is QMIX as it is.
-With `decomposition="vdn"` the team's value is the sum of its agents' (VDN + CQL). As in `qmix` here
-and unlike in the authors' code, agents have no memory (theirs have a GRU) and share no weights. The
-authors mean to draw legal actions too, but their code takes the shares of legal actions for logits,
-by which illegal ones are drawn nearly as often.
+With `decomposition="vdn"` the team's value is the sum of its agents' (VDN + CQL). Unlike in the
+authors' code, where agents share the weights of a GRU, agents have no memory and share no weights.
+The authors mean to draw legal actions too, but their code takes the shares of legal actions for
+logits, by which illegal ones are drawn nearly as often.
 """
 
 from __future__ import annotations

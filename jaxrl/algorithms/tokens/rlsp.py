@@ -1,13 +1,14 @@
 """RLSP (Ye et al., 2025, "On the Emergence of Thinking in LLMs I: Searching for the Right
 Intuition", arXiv:2502.06773): PPO for tokens in which exploration is paid for beside the outcome.
 
-    r = alpha [right] + (1 - alpha) min(length / limit, 1), at the last token
+    r = [right] - c / length, at the last token
 
 The first step of the paper is supervised learning of texts that show a search (token_supervised,
 with an expert that shows its failures); the second and third are this reward, in PPO with a critic.
-The exploration reward is the paper's simplest, for more intermediate steps, counted in tokens; no
-other is built. The paper's abstract was read, but not its formula: the form of the sum and the
-default alpha are not confirmed.
+The reward for exploration is the paper's simplest, for longer reasoning, as in the authors' code.
+There the length is that of the text before the answer, a fourth of its characters, and an answer in
+no box costs 0.5; here it is that of all tokens that were written. Their second reward for
+exploration, by a language model that grades effort and creativity, is not built.
 """
 
 from __future__ import annotations
@@ -31,10 +32,8 @@ from jaxrl.kit.groups import INF
 class Config(token_ppo.Config):
     """Settings of PPO for tokens with a reward for exploration (RLSP, arXiv:2502.06773)."""
 
-    outcome_weight: float = hyper(0.8, low=0, high=1)
-    """Weight of the outcome's reward (alpha); that of exploration has the rest."""
-    limit: float = hyper(1024.0, above=0, high=INF)
-    """Length in tokens from which a longer answer is paid no more for exploration."""
+    length_penalty: float = hyper(1000.0, low=0, high=INF)
+    """Number of tokens (c) of an answer that loses a reward of 1; a longer one loses less."""
 
 
 def explored_reward(net: Net, batch: Batch) -> Array:
@@ -42,11 +41,9 @@ def explored_reward(net: Net, batch: Batch) -> Array:
 
     batch: its mask marks the tokens that the policy wrote.
     """
-    h = net.hyper
     assert batch.mask is not None
-    right = metric_at_end(batch, "success")
-    explored = jnp.minimum(batch.mask.sum(0) / h.limit, 1.0)
-    return h.outcome_weight * right + (1 - h.outcome_weight) * explored
+    length = jnp.maximum(batch.mask.sum(0), 1)
+    return metric_at_end(batch, "success") - net.hyper.length_penalty / length
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
@@ -62,4 +59,4 @@ def check(env: Environment, config: Any, name: str) -> None:
 rlsp = AlgorithmBuilder("rlsp", Config, recipe, check=check)
 
 TINY = SMALL | {"prompts": 4, "answers": 2, "num_shards": 4}
-TINY |= {"env": "countdown", "env_params": {"numbers": 2, "attempts": 2}, "limit": 10.0}
+TINY |= {"env": "countdown", "env_params": {"numbers": 2, "attempts": 2}, "length_penalty": 3.0}

@@ -5,10 +5,10 @@ reference (section 5.1). In the second stage each attempt is rewarded, and the s
 what it gained over the first, alpha (r_2 - r_1) (section 5.2). Both have a weaker penalty on the
 divergence of all tokens, and the mean of a group's other episodes as the baseline.
 
-In the second stage an attempt's tokens are credited with that attempt's reward. It is not confirmed
-whether the first attempt's tokens see the second's reward and bonus in the paper; `credit_first`
-lets them. With an alpha of 10 they are then paid for wrong first attempts, by
-(1 + alpha) r_2 + (1 - alpha) r_1 = 11 r_2 - 9 r_1."""
+In the second stage an attempt's tokens are credited with that attempt's reward alone, as in the
+paper's experiments (appendix A, of which a reader's notes were read). With `credit_first` the first
+attempt's tokens see the second's reward and bonus too; with an alpha of 10 they are then paid for
+wrong first attempts, by (1 + alpha) r_2 + (1 - alpha) r_1 = 11 r_2 - 9 r_1."""
 
 from __future__ import annotations
 

@@ -13,14 +13,13 @@ from tests.algorithms.tokens.answers import make_batch
 from tests.kit.stub import stub
 
 MASK = np.array([[0, 1, 1, 1, 1], [0, 1, 1, 0, 0], [0, 1, 1, 0, 1]], bool).T
-RIGHT, HYPER = np.array([1, 0, 1]), {"outcome_weight": 0.7, "limit": 3.5}
+RIGHT = np.array([1, 0, 1])
 
 
-def test_outcome_and_length_are_weighed():
+def test_right_answers_are_paid_for_and_short_ones_pay():
     batch = make_batch(np.zeros(MASK.shape, int), MASK, np.zeros(MASK.shape), success=RIGHT)
-    found = explored_reward(stub(hyper=HYPER), batch)
-    expected = [0.7 + 0.3, 0.3 * 2 / 3.5, 0.7 + 0.3 * 3 / 3.5]  # the first is beyond the limit
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    found = explored_reward(stub(hyper={"length_penalty": 3.0}), batch)
+    np.testing.assert_allclose(found, [1 - 3 / 4, -3 / 2, 1 - 3 / 3], rtol=1e-5, atol=1e-6)
 
 
 def test_ppo_learns_from_it_in_place_of_the_environments_reward(monkeypatch):
