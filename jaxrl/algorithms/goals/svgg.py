@@ -5,21 +5,26 @@ and the authors' code): a curriculum of goals that are neither too easy nor too 
 The goals of episodes are drawn from particles. Stein variational gradient descent moves them toward
 the density
 
-    p(g) ~ Beta(D(g); alpha, beta) p_valid(g)
+    p(g) ~ exp(sharpness Beta(D(g); alpha, beta)) p_valid(g)
 
 where D(g) is a learned probability that the policy reaches g, and p_valid(g) keeps goals close to
-what has been achieved. As in the authors' code, the particles begin at what the first states of
-episodes achieve, Adam moves them, and an episode's goal is one of them, drawn uniformly. D learns
-by cross-entropy whether episodes ended at their own goals. The policy is DDPG's on goals in
-hindsight, each achieved later in the same episode (Andrychowicz et al., 2017). In evaluations the
-goals are the environment's own, which the algorithm never sees while it learns.
+what has been achieved. Adam moves the particles, and an episode's goal is one of them, drawn
+uniformly. D learns by cross-entropy whether episodes ended at their own goals. The policy is DDPG's
+on goals in hindsight, each achieved later in the same episode (Andrychowicz et al., 2017). In
+evaluations the goals are the environment's own, which the algorithm never sees while it learns.
 
 Validity is that of a one-class support vector machine on achieved goals in the paper; here it is
 d(g) / (d(g) + c), d a kernel density of the batch's achieved goals and c the quantile `outside` of
 that density at these goals themselves, so that about this share of what is achieved counts as
-outside, as with the machine's nu. D learns from all ends in the replay buffer, where the authors
-take recent episodes. Not confirmed: the parameters of the Beta density, the size of D, and how far
-a window looks ahead.
+outside, as with the machine's nu (0.01 in the authors' code). The density, the Beta parameters (2
+and 2, their "medium"), the sizes of D and the particles' optimizer are those of that code. It
+differs in other things: D reads the start beside the goal, has layer normalization, and learns from
+300 of the last 1,000 episodes with as many successes as failures, where here it learns from all
+ends in the replay buffer; the kernel's width is 1, here the median heuristic's; particles begin at
+standard normal draws, but for the Fetch arms, where they begin as here at what the first states of
+episodes achieve; goals in hindsight come from the whole rest of an episode, here from the next
+`window` steps; and of ten goals one is the episode's own and three are drawn from those that the
+environment set, one from those that the policy set, and one from what was achieved at any time.
 """
 
 from __future__ import annotations
@@ -73,6 +78,8 @@ class Particles:
     """First parameter of the Beta density of success; above beta, easier goals are preferred."""
     beta: float = hyper(2.0, above=0, high=INF)
     """Second parameter of the Beta density of success."""
+    sharpness: float = hyper(10.0, low=0, high=INF)
+    """Weight of the Beta density in the log-density of goals: the inverse of a temperature."""
     outside: float = hyper(0.1, low=0, high=1)
     """Quantile of the density of achieved goals that separates valid goals from others."""
     bandwidth: float = hyper(0.5, above=0, high=INF)
@@ -135,7 +142,7 @@ def log_density_of_goals(net: Net, goals: Array, achieved: Array) -> Array:
     """Return the log-density [N] that particles follow, up to a constant."""
     h = net.hyper.particles
     success = jax.nn.sigmoid(net.success(goals))
-    difficulty = losses.goal_difficulty(success, h.alpha, h.beta)
+    difficulty = losses.goal_difficulty(success, h.alpha, h.beta, sharpness=h.sharpness)
     return difficulty + log_validity(goals, achieved, h.bandwidth, h.outside)
 
 

@@ -160,24 +160,33 @@ def vip(
 
 
 @check_arguments
-def goal_difficulty(success: Array, alpha: Array | float = 2.0, beta: Array | float = 2.0) -> Array:
-    """SVGG's log-density of goals, which favors intermediate difficulty.
+def goal_difficulty(
+    success: Array,
+    alpha: Array | float = 2.0,
+    beta: Array | float = 2.0,
+    *,
+    sharpness: Array | float = 10.0,
+) -> Array:
+    """SVGG's log-density of goals up to a constant, which favors intermediate difficulty.
 
-    log Beta(p; alpha, beta), p the predicted probability of reaching the goal
+    sharpness Beta(p; alpha, beta), p the predicted probability of reaching the goal
 
     Its gradient with respect to the goal, through the success predictor, is the score for `svgd`.
 
     Args:
       success: [...], in [0, 1]; clipped to (0, 1) by the machine epsilon.
       alpha, beta: broadcast to [...]; if equal and above 1, goals of medium difficulty are favored.
+      sharpness: broadcast to [...], >= 0; inverse of a temperature.
     Returns: [...].
     Gradients: none are stopped; 0 where the predictor is saturated.
     Source: Castanet et al., 2023, "Stein variational goal generation for adaptive exploration in
-      multi-goal reinforcement learning".
+      multi-goal reinforcement learning"; the density itself, with a sharpness of 10, is the energy
+      in the authors' code.
     Example: `losses.goal_difficulty(success)`
     """
     epsilon = float(jnp.finfo(success.dtype).eps)
     p = jnp.clip(success, epsilon, 1 - epsilon)
     alpha, beta = jnp.asarray(alpha, p.dtype), jnp.asarray(beta, p.dtype)
     normalizer = jax.scipy.special.betaln(alpha, beta)
-    return (alpha - 1) * jnp.log(p) + (beta - 1) * jnp.log1p(-p) - normalizer
+    log_density = (alpha - 1) * jnp.log(p) + (beta - 1) * jnp.log1p(-p) - normalizer
+    return sharpness * jnp.exp(log_density)

@@ -21,6 +21,7 @@ HYPER = {
     "particles.beta": 3.0,
     "particles.bandwidth": 0.6,
     "particles.outside": 0.25,
+    "particles.sharpness": 0.7,
 }
 
 
@@ -30,7 +31,7 @@ def numpy_log_density(goals, achieved, weights):
     density = lambda x: np.exp(-square(x, achieved) / (2 * 0.6**2)).sum(-1)
     level = np.exp(np.quantile(np.log(density(achieved)), 0.25))
     p = 1 / (1 + np.exp(-goals @ weights))
-    difficulty = np.log(12 * p * (1 - p) ** 2)  # Beta(2, 3)
+    difficulty = 0.7 * 12 * p * (1 - p) ** 2  # Beta(2, 3)
     return difficulty + np.log(density(goals) / (density(goals) + level))
 
 

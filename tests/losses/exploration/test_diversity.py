@@ -163,13 +163,13 @@ def test_goals_by_svgd_gather_where_success_is_uncertain():
     def run(goals):
         def step(goals, _):
             score = jax.vmap(jax.grad(log_density))(goals)
-            return goals + 0.3 * losses.svgd(goals, score, losses.median_bandwidth(goals)), None
+            return goals + 0.1 * losses.svgd(goals, score, losses.median_bandwidth(goals)), None
 
         return jax.lax.scan(step, goals, length=300)[0]
 
     ended = run(goals)[:, 0]
     np.testing.assert_allclose(ended.mean(), 4, atol=0.1)
-    assert ended.std() > 0.5
+    assert ended.std() > 0.25
 
 
 def test_volumes():
