@@ -7,9 +7,10 @@ value of each denoising step's output, through one step only, less a divergence 
 frozen model: so the signal is dense, and the reward needs no gradient.
 
 The paper fine-tunes models of proteins and of images from text; here the samples are actions of one
-step. Here the value learns from the chains of the model as it is now, alongside it; the last step,
-which has no noise, is given a standard deviation of `last_scale` while learning, so that its
-divergence is finite. How the paper schedules the two was not confirmed.
+step. By its abstract the paper learns the value first. Here the value learns from the chains of the
+model as it is now, alongside it; whether it goes on to learn in the paper is not confirmed. The
+last step, which has no noise, is given a standard deviation of `last_scale` while learning, so that
+its divergence is finite.
 """
 
 from __future__ import annotations

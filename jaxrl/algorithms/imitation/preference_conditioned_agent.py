@@ -13,7 +13,9 @@ The paper's abstract names pixels, a preference given as demonstration trajector
 that couples a self-supervised objective with a supervised one. Not confirmed, and so choices of
 ours: that the self-supervised objective is the prediction of latents (Schwarzer et al., 2021,
 "Data-efficient reinforcement learning with self-predictive representations"), the networks, and
-that a style is a mean over frames. The paper tests a 3D game; ours is a level of a few pixels.
+that a style is a mean over frames. The page of the authors' project describes an agent whose
+preference is a policy learned by imitation that pays style rewards, beside rewards for novelty;
+nothing of that is here. The paper tests a 3D game; ours is a level of a few pixels.
 """
 
 from __future__ import annotations

@@ -4,9 +4,10 @@ Bayesian deep Q-learning", arXiv:2106.11086), off-policy.
 Weights are independent normals, and so action values are too. Actions are the best ones of a
 sample of the values (Thompson sampling), and a target is one more observation, from which all
 weights are inferred in closed form (`jaxrl.networks.tagi`). There is no step size, no epsilon and
-no target network. Only the abstract and the authors' code for TAGI could be read: that a target's
-noise has the variance of the value that it bootstraps from, and that the next action is sampled as
-well, is derived here.
+no target network. A target's noise has the variance of the value that it bootstraps from, and the
+next action is sampled as well, as in the authors' code. There `noise` falls from 2 to 0.3 over many
+updates, updates have no cap, and evaluations sample actions too, where here greedy actions are the
+best by the mean.
 """
 
 from __future__ import annotations
