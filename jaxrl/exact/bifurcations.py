@@ -196,7 +196,9 @@ def seek_saddle(update: Update, start: Tree, *, searches: int, rate: float) -> T
     the Hessian with the most negative curvature.
 
     Source: Parker-Holder et al., 2020, "Ridge Rider: finding diverse solutions by following
-      eigenvectors of the Hessian" (arXiv:2011.06505), by its summary; the descent is our choice.
+      eigenvectors of the Hessian" (arXiv:2011.06505). Its authors descend the norm of the gradient
+      and ascend the policy's entropy, so that states that are alike are treated alike; the entropy
+      is left out here.
     """
     flat, step = _flatten(update, start)
 

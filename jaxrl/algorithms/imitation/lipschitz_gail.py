@@ -9,8 +9,10 @@ learned model of the dynamics is steep, so the return is a pessimistic one. As i
 it is one factor for a batch, exp(-penalty / deviation), of the mean penalty on the model's slopes
 above `dynamics_slope` and the running deviation of such means.
 
-The discriminator takes one step for each of the critics' (one for three in the authors' code) and
-sees observation and action. Left out of the authors' code: spectral normalization, label smoothing,
+The discriminator takes one step for each of the critics' and sees observation and action; the
+authors' goes through all of the expert's data for each step of the critics (their setting for
+MuJoCo). Their penalty draws a point between the policy's and the expert's observations and another
+one between their actions; here the two are one. Left out of the authors' code: spectral normalization, label smoothing,
 the entropy bonus of the discriminator, n-step returns and parameter noise.
 """
 

@@ -6,7 +6,9 @@ a second stage only the harder ones of the others are. While learning, the advan
 multiplied by a weight that falls with its own share of right answers.
 
 An answer is right if its return is above 0. Which function the weight is could not be confirmed:
-here it is GRPO-LEAD's logistic one. Left out: the sentence that tells the model in the second stage
+here it is GRPO-LEAD's logistic one, of advantages that are divided by their deviation. By its
+reviewers a later version has a steep exponential in place of that division, and asks prompts with
+0.084 to 0.87 of right answers. Left out: the sentence that tells the model in the second stage
 that a prompt is hard, which only a model that reads such sentences could follow."""
 
 from __future__ import annotations
