@@ -12,8 +12,9 @@ above `dynamics_slope` and the running deviation of such means.
 The discriminator takes one step for each of the critics' and sees observation and action; the
 authors' goes through all of the expert's data for each step of the critics (their setting for
 MuJoCo). Their penalty draws a point between the policy's and the expert's observations and another
-one between their actions; here the two are one. Left out of the authors' code: spectral normalization, label smoothing,
-the entropy bonus of the discriminator, n-step returns and parameter noise.
+one between their actions; here the two are one. Left out of the authors' code: spectral
+normalization, label smoothing, the entropy bonus of the discriminator, Huber losses and the softer
+minimum of the critics, n-step returns and parameter noise.
 """
 
 from __future__ import annotations

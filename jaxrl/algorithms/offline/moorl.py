@@ -9,8 +9,8 @@ from where they were to where these led:
 So neither source is followed as far as it alone would lead, and there are no ensembles and no
 pessimism beside the minimum of two critics.
 
-The paper's algorithm 1 was at hand, as a page has it, not its code. There one minibatch is drawn for
-the K steps, where here each has its own, and policy and critics move; here the temperature does
+The paper's algorithm 1 was at hand, as a page has it, not its code. There one minibatch is drawn
+for the K steps, where here each has its own, and policy and critics move; here the temperature does
 too. That optimizers keep their states, and that target networks follow once for each meta-epoch, is
 not confirmed, nor are the defaults of K and of the rate.
 """
