@@ -227,7 +227,7 @@ CLAIM = Exact(
     "was too: the authors' code, which subtracts 1000 / length where answers have 4,096 tokens at "
     "most, had not been read. Here that is 3.9 of 16 tokens, in the same ratio.",
     diagnosis="At the best step size it left 0.02 more answers right than the outcome alone on all "
-    "five seeds, but at one of the three step sizes fewer on four of them, by up to 0.08, where "
+    "five seeds, but at the worst of three step sizes fewer on four of them, by up to 0.08, where "
     "none fewer was allowed. The first attempt was the same, on one seed and by 0.001.",
     mutations=(
         Mutation(

@@ -78,7 +78,7 @@ class Particles:
     """First parameter of the Beta density of success; above beta, easier goals are preferred."""
     beta: float = hyper(2.0, above=0, high=INF)
     """Second parameter of the Beta density of success."""
-    sharpness: float = hyper(10.0, low=0, high=INF)
+    sharpness: float = hyper(10.0, low=0)
     """Weight of the Beta density in the log-density of goals: the inverse of a temperature."""
     outside: float = hyper(0.1, low=0, high=1)
     """Quantile of the density of achieved goals that separates valid goals from others."""

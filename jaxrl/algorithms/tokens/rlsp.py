@@ -25,14 +25,13 @@ from jaxrl.algorithms.tokens.shared.settings import SMALL
 from jaxrl.algorithms.tokens.token_ppo import judge, ppo_loss
 from jaxrl.core.types import Array, Batch, Environment
 from jaxrl.kit import AlgorithmBuilder, Net, Recipe, group, hyper
-from jaxrl.kit.groups import INF
 
 
 @group
 class Config(token_ppo.Config):
     """Settings of PPO for tokens with a reward for exploration (RLSP, arXiv:2502.06773)."""
 
-    length_penalty: float = hyper(1000.0, low=0, high=INF)
+    length_penalty: float = hyper(1000.0, low=0)
     """Number of tokens (c) of an answer that loses a reward of 1; a longer one loses less."""
 
 
